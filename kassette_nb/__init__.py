@@ -1,0 +1,76 @@
+"""Durable agent runs in plain files, and a debugger for them in the notebook.
+
+A run is a journal: finished steps are recorded once and replayed ever after. `kassette` makes an
+async function a workflow; `open` looks at the runs of a storage; ``%load_ext kassette_nb`` shows
+them in Jupyter.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .context import Context
+from .entries import Usage
+from .errors import KassetteError, StepFailedError, Suspended
+from .results import RunResult
+from .storage import LocalStorage, MemoryStorage, Storage
+from .workflow import Workflow, kassette
+
+if TYPE_CHECKING:
+    from .notebook.compare import Comparison
+    from .run import Run
+    from .runs import Runs, compare
+
+__version__ = "0.1.0"
+__all__ = [
+    "Comparison",
+    "Context",
+    "KassetteError",
+    "LocalStorage",
+    "MemoryStorage",
+    "Run",
+    "RunResult",
+    "Runs",
+    "StepFailedError",
+    "Storage",
+    "Suspended",
+    "Usage",
+    "Workflow",
+    "compare",
+    "kassette",
+]
+
+# An agent's process must start without paying for what only a notebook needs.
+_LAZY = {
+    "Comparison": "notebook.compare",
+    "Run": "run",
+    "Runs": "runs",
+    "compare": "runs",
+    "open": "runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Turn on the debugger: ``%load_ext kassette_nb``."""
+    from .magics import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Turn it off again: ``%unload_ext kassette_nb``."""
+    from .magics import unload
+
+    unload(ipython)

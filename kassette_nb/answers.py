@@ -1,0 +1,128 @@
+"""Which question an answer is for: the compare of the compare-and-set, before anything is set."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from . import values
+from .entries import Cancel, Resume
+from .errors import (
+    EventAlreadyAnsweredError,
+    EventMismatchError,
+    RunCancelledError,
+    TerminalRunError,
+)
+from .schema import check_answer
+from .state import CANCELLED, Pending, RunState
+from .values import JSON
+
+
+def answer(
+    run_id: str, state: RunState, event: str, value: JSON, by: str | None, note: str | None
+) -> Resume:
+    """Return the entry that answers a question of a run; the caller holds it and appends.
+
+    Raises:
+        EventAlreadyAnsweredError, EventMismatchError, TerminalRunError: See `find_question`.
+        JournalValueError: The value does not survive JSON or does not fit the schema.
+    """
+    question = find_question(run_id, state, event)
+    encoded = values.encode(value, what=f"answer to {question.step_id!r}")
+    check_answer(values.decode(encoded), question.schema, question.step_id)
+    return Resume(
+        session=0,
+        event_name=question.event,
+        step_id=question.step_id,
+        value=encoded,
+        by=by or None,
+        note=note or None,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+    )
+
+
+def find_question(run_id: str, state: RunState, event: str) -> Pending:
+    """Return the pending suspension that an answer to ``event`` is for.
+
+    Args:
+        run_id: The run, for errors.
+        state: Its state.
+        event: The event's name, or the step id of the suspension.
+
+    Raises:
+        EventAlreadyAnsweredError: Somebody was first.
+        RunCancelledError, TerminalRunError: The run has ended.
+        EventMismatchError: Nobody waits for it, or the name is pending more than once.
+    """
+    questions = state.questions
+    found = [q for q in questions if event in (q.step_id, q.event)]
+    exact = [q for q in found if q.step_id == event]
+    if len(found) == 1 or exact:
+        return (exact or found)[0]
+    pending = tuple(q.step_id for q in questions)
+    if found:
+        raise EventMismatchError(
+            f"run {run_id!r} waits for {event!r} in {len(found)} places; answer one of them by "
+            f"its step id: {', '.join(map(repr, pending))}.",
+            run_id=run_id,
+            event=event,
+            pending=pending,
+        )
+    refuse_answered(run_id, state, event)
+    refuse_ended(run_id, state)
+    raise mismatch(run_id, state, repr(event))
+
+
+def mismatch(run_id: str, state: RunState, event: str) -> EventMismatchError:
+    """Return the error of an answer that the run does not wait for."""
+    pending = tuple(question.step_id for question in state.questions)
+    waits = f"it waits for {', '.join(map(repr, pending))}" if pending else "it waits for nothing"
+    return EventMismatchError(
+        f"run {run_id!r} ({state.status}) does not wait for {event}; {waits}.",
+        run_id=run_id,
+        event=event,
+        pending=pending,
+    )
+
+
+def refuse_answered(run_id: str, state: RunState, event: str) -> None:
+    """Raise where the event has its answer already.
+
+    Raises:
+        EventAlreadyAnsweredError: With the facts of the answer that won.
+    """
+    for decision in reversed(state.decisions):
+        if event in (decision.step_id, decision.event):
+            raise EventAlreadyAnsweredError(
+                f"{event!r} of run {run_id!r} was answered first by {decision.by or 'somebody'} "
+                f"at {decision.at} (entry {decision.offset}); this answer was not recorded.",
+                run_id=run_id,
+                event=event,
+                by=decision.by,
+                at=decision.at,
+                value=values.decode(decision.value),
+            )
+
+
+def refuse_ended(run_id: str, state: RunState) -> None:
+    """Raise where the run takes no more entries.
+
+    Raises:
+        RunCancelledError: It was cancelled.
+        TerminalRunError: It has completed or failed.
+    """
+    if state.status == CANCELLED:
+        reason = state.ending.reason if isinstance(state.ending, Cancel) else None
+        raise RunCancelledError(
+            f"run {run_id!r} was cancelled ({reason or 'no reason given'}); fork it to go on.",
+            run_id=run_id,
+            state=CANCELLED,
+            reason=reason,
+        )
+    if state.terminal:
+        raise TerminalRunError(
+            f"run {run_id!r} has {state.status}; fork it to go on from an earlier step.",
+            run_id=run_id,
+            state=state.status,
+        )

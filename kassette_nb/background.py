@@ -1,0 +1,84 @@
+"""Sessions that go on while their caller does something else: on the kernel's loop, or in a thread.
+
+Jupyter loses exceptions of bare tasks, and a task nobody refers to may be collected; so every
+background session is kept here, with what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from .results import RunResult
+
+Session = Callable[[], Coroutine[Any, Any, RunResult]]
+
+
+class Background:
+    """A session that runs by itself. ``error`` is what interrupted it, once it is done."""
+
+    def __init__(self) -> None:
+        self.result: RunResult | None = None
+        self.error: BaseException | None = None
+        self._done = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the session has settled."""
+        return self._done.is_set()
+
+    async def wait(self) -> RunResult:
+        """Wait until the session has settled.
+
+        Raises:
+            BaseException: What interrupted it.
+        """
+        # The session may run on another thread's loop, which asyncio's own events cannot cross.
+        while not self._done.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None, "a session without an error has a result"
+        return self.result
+
+    async def _drive(self, session: Session) -> None:
+        try:
+            self.result = await session()
+        except BaseException as problem:
+            self.error = problem
+            if isinstance(problem, asyncio.CancelledError | KeyboardInterrupt):
+                raise
+        finally:
+            self._done.set()
+
+
+_sessions: dict[str, Background] = {}
+
+
+def start(place: str, session: Session) -> Background:
+    """Start a session: as a task of the running loop, else on a loop in a thread of its own.
+
+    Args:
+        place: The journal that it writes, as `Storage.locate` says; one session each.
+        session: Called once, on the loop that the session runs on.
+    """
+    background = Background()
+    _sessions[place] = background
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        # Not a daemon: a script must not end in the middle of a paid call.
+        threading.Thread(
+            target=lambda: asyncio.run(background._drive(session)), name="kassette run"
+        ).start()
+    else:
+        background._task = loop.create_task(background._drive(session))
+    return background
+
+
+def find(place: str) -> Background | None:
+    """Return the newest background session of a journal in this process."""
+    return _sessions.get(place)

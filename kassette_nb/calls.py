@@ -1,0 +1,148 @@
+"""Running a step's function, on the loop or in a thread that may outlive it.
+
+A thread cannot be cancelled, and what it does is paid for. So a plain function that is still
+running when its caller is interrupted is recorded when it returns, by the thread itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+from .errors import JournalValueError
+
+Job = Callable[[], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a function did: returned ``value``, or raised ``error``."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Workers:
+    """Threads for plain functions, kept from one step to the next of a session."""
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Job | None]] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def submit(self, job: Job) -> None:
+        """Run the job in an idle thread, or in a new one."""
+        with self._lock:
+            queue = self._idle.pop() if self._idle else None
+        if queue is None:
+            queue = SimpleQueue()
+            # Not a daemon: the interpreter must not end in the middle of a side effect.
+            threading.Thread(target=self._work, args=(queue,), name="kassette step").start()
+        queue.put(job)
+
+    def close(self) -> None:
+        """Let the idle threads end; busy ones end when their job is done."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for queue in idle:
+            queue.put(None)
+
+    def _work(self, queue: SimpleQueue[Job | None]) -> None:
+        while (job := queue.get()) is not None:
+            job()
+            del job
+            with self._lock:
+                if self._closed:
+                    return
+                self._idle.append(queue)
+
+
+class ThreadCall:
+    """One call of a plain function. Exactly one side takes its outcome: the awaiting coroutine,
+    or, when that was interrupted first, ``late``.
+
+    Args:
+        late: Called with the outcome when nobody waits for it any more.
+    """
+
+    def __init__(self, workers: Workers, late: Callable[[Outcome], None]) -> None:
+        self._workers = workers
+        self._late = late
+        self._lock = threading.Lock()
+        self._outcome: Outcome | None = None
+        self._abandoned = False
+
+    async def run(self, fn: Callable[[], Any]) -> Outcome:
+        """Run ``fn`` in a thread, with the caller's context variables."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[None] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def job() -> None:
+            try:
+                outcome = Outcome(value=context.run(fn))
+            except BaseException as error:  # SystemExit too: it must not end a worker silently
+                outcome = Outcome(error=error)
+            with self._lock:
+                self._outcome = outcome
+                abandoned = self._abandoned
+            if abandoned:
+                self._late(outcome)
+                return
+            # A closed loop refuses it; its interrupted coroutine takes the outcome, or did.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_arrive, arrived)
+
+        self._workers.submit(job)
+        try:
+            await arrived
+        except BaseException:
+            with self._lock:
+                self._abandoned = True
+                outcome = self._outcome
+            if outcome is not None:
+                self._late(outcome)
+            raise
+        assert self._outcome is not None, "the job sets it before it says so"
+        return self._outcome
+
+
+def _arrive(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def is_async(fn: Callable[..., object]) -> bool:
+    """Tell whether calling ``fn`` gives a coroutine.
+
+    Raises:
+        JournalValueError: It is a generator function, whose result nobody could record.
+    """
+    if inspect.iscoroutinefunction(fn):
+        return True
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise JournalValueError(
+            f"{getattr(fn, '__qualname__', fn)!r} is a generator function; a step records one "
+            "value. Collect what it yields in a function that returns a list.",
+            path="fn",
+            reason="a generator function",
+        )
+    return inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004  # async __call__
+
+
+async def settle(value: Awaitable[Any]) -> Outcome:
+    """Await a coroutine and return what it did; interruptions pass."""
+    try:
+        return Outcome(value=await value)
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # SystemExit is what the function did, not our end
+        return Outcome(error=error)

@@ -1,0 +1,123 @@
+"""``kassette-nb``: the journals of a storage from the command line. Thin: one method a verb."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from . import fork as forks
+from . import runs
+from .errors import KassetteError
+from .journal import read
+from .state import RunState
+from .storage import Storage, open_storage
+from .values import decode
+
+
+class _Command(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KassetteError as problem:
+            raise click.ClickException(str(problem)) from None
+
+
+@click.group(cls=_Command)
+@click.option("--storage", metavar="URL", help="Where the runs are; default $KASSETTE_STORAGE.")
+@click.version_option(package_name="kassette-nb")
+@click.pass_context
+def main(ctx: click.Context, storage: str | None) -> None:
+    """Look at durable agent runs and fork them."""
+    try:
+        ctx.obj = open_storage(storage)
+    except KassetteError as problem:
+        raise click.ClickException(str(problem)) from None
+
+
+@main.command("list")
+@click.option("--limit", type=click.IntRange(min=0), help="At most this many runs.")
+@click.pass_obj
+def list_runs(storage: Storage, limit: int | None) -> None:
+    """Print one {"runId": …} a line, sorted by id."""
+    for run_id in storage.list(limit=limit):
+        _print({"runId": run_id})
+
+
+@main.command()
+@click.argument("run_id")
+@click.pass_obj
+def status(storage: Storage, run_id: str) -> None:
+    """Print a run's state as one JSON object."""
+    _print(_status(run_id, runs.open(storage)[run_id].fold()))
+
+
+@main.command()
+@click.argument("run_id")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="From this entry on.")
+@click.pass_obj
+def dump(storage: Storage, run_id: str, offset: int) -> None:
+    """Print the journal's lines as they are recorded."""
+    journal = read(storage, run_id)
+    for number in range(offset, len(journal.entries)):
+        sys.stdout.buffer.write(journal.line(number))
+    sys.stdout.buffer.flush()
+
+
+@main.command()
+@click.argument("source")
+@click.option("--from-offset", type=click.IntRange(min=0), help="The first entry left out.")
+@click.option("--from-step", metavar="ID", help="The step that runs again.")
+@click.option("--new-run-id", metavar="ID", help="The fork's id; default SOURCE.2, .3 …")
+@click.pass_obj
+def fork(
+    storage: Storage,
+    source: str,
+    from_offset: int | None,
+    from_step: str | None,
+    new_run_id: str | None,
+) -> None:
+    """Make a new run from the entries before a point; print its {"runId": …}."""
+    if (from_offset is None) == (from_step is None):
+        raise click.UsageError("give one of --from-offset and --from-step")
+    at = from_step if from_offset is None else from_offset
+    _print({"runId": forks.fork(storage, source, at=at, new_run_id=new_run_id)})
+
+
+def _status(run_id: str, folded: RunState) -> dict[str, Any]:
+    first = folded.opening
+    shown: dict[str, Any] = {
+        "runId": run_id,
+        "status": folded.status,
+        "workflow": first.workflow,
+        "version": (folded.latest or first).version,
+        "label": first.label,
+        "entries": folded.length,
+        "steps": len(folded.steps),
+        "sessions": len(folded.sessions),
+        "startedAt": folded.started,
+        "updatedAt": folded.updated,
+        "waitingOn": [
+            {"eventName": q.event, "stepId": q.step_id, "prompt": q.prompt}
+            for q in folded.questions
+        ],
+        "inDoubt": [intent.step_id for intent in folded.doubts],
+    }
+    if first.source is not None:
+        shown["source"] = first.source
+    ending = folded.ending
+    if ending is not None:
+        if hasattr(ending, "result"):
+            shown["result"] = decode(ending.result)
+        elif hasattr(ending, "error"):
+            shown["error"] = ending.error
+        else:
+            shown["reason"] = ending.reason
+    return {key: value for key, value in shown.items() if value is not None}
+
+
+def _print(value: object) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()

@@ -1,0 +1,97 @@
+"""Acting on a run from outside: take it, check, append one line, and let it go on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from . import answers, background, lease, state
+from .clock import SystemClock
+from .errors import RunBusyError
+from .identity import person
+from .journal import Journal, Writer
+from .model import RunModel
+from .values import JSON
+from .workflow import Workflow
+
+
+def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | None) -> None:
+    """Record an answer; where the workflow's code is loaded, go on in the background.
+
+    The answer is spent only if that code still fits what is recorded: it is replayed first, with
+    all live work forbidden, while the run is held. The ``resume`` line is durable on return.
+
+    Raises:
+        KassetteError: See `kassette_nb.run.Run.respond`; nothing was written.
+    """
+    by = person() if by is None else by
+    answers.find_question(run.run_id, run.fold(), event)
+    workflow = run.workflow
+    try:
+        hold = lease.acquire_blocking(run.storage, run.run_id)
+    except RunBusyError:
+        answers.refuse_answered(run.run_id, run.fold(), event)
+        raise
+    try:
+        journal = run.journal
+        folded = state.fold(journal.entries, SystemClock().now(), held=False)
+        entry = answers.answer(run.run_id, folded, event, value, by, note)
+        if workflow is not None:
+            _check_fit(workflow, journal)
+        writer = Writer(run.storage, run.run_id, journal, SystemClock())
+        writer.append(entry)
+        if workflow is None:
+            hold.release()
+            return
+        session = workflow.continuation(run.storage, hold, run.journal, writer)
+    except BaseException:
+        hold.release()
+        raise
+    background.start(run.storage.locate(run.run_id), session)
+
+
+def go_on(run: RunModel, workflow: Workflow) -> None:
+    """Continue an interrupted or ready run in the background.
+
+    Raises:
+        KassetteError: See `kassette_nb.run.Run.resume`; nothing was written.
+    """
+    folded = run.fold()
+    answers.refuse_ended(run.run_id, folded)
+    if folded.status == state.SUSPENDED:
+        raise answers.mismatch(run.run_id, folded, "a continuation: answer it")
+    hold = lease.acquire_blocking(run.storage, run.run_id)
+    try:
+        session = workflow.continuation(run.storage, hold, run.journal)
+    except BaseException:
+        hold.release()
+        raise
+    background.start(run.storage.locate(run.run_id), session)
+
+
+def decision(yes: bool, note: str | None, schema: JSON) -> JSON:
+    """Return what a plain yes or no means for a question with this schema."""
+    if isinstance(schema, dict) and schema.get("type") == "boolean":
+        return yes
+    value: dict[str, JSON] = {"approved": yes}
+    properties = schema.get("properties") if isinstance(schema, dict) else {"note": None}
+    if isinstance(properties, dict) and "note" in properties:
+        value["note"] = note or ""
+    return value
+
+
+def _check_fit(workflow: Workflow, journal: Journal) -> None:
+    """Replay in a thread of its own: the caller's thread may be running an event loop already."""
+    problems: list[BaseException] = []
+
+    def check() -> None:
+        try:
+            asyncio.run(workflow.fits(journal))
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=check, name="kassette verify")
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]

@@ -1,0 +1,173 @@
+"""A new run from a prefix of another's journal. The source is never touched."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from . import values
+from .entries import AnyEntry, Intent, Source, Step, Suspend, Terminal
+from .errors import KassetteError, ReplayMismatchError
+from .journal import Journal, read
+from .lease import acquire_blocking
+from .storage import Conflict, Storage, check_run_id
+from .values import JSON
+
+_Object = dict[str, Raw]
+
+
+def fork(
+    storage: Storage,
+    run_id: str,
+    *,
+    at: str | int | None = None,
+    override: Mapping[str, JSON] | None = None,
+    new_run_id: str | None = None,
+    label: str | None = None,
+    same_effects: bool = False,
+) -> str:
+    """Make a new run whose journal begins with the entries before ``at``.
+
+    Args:
+        storage: Where the source is and the fork goes.
+        run_id: The source, in any state.
+        at: A step id (its first entry is the first one left out) or an offset.
+        override: ``{step_id: value}`` for one step: the prefix ends right behind it, and the
+            fork has this value recorded in place of its result.
+        new_run_id: The new run's id; by default ``<run_id>.2``, ``.3`` …
+        label: A name for people.
+        same_effects: Inherit the source's idempotency keys: the fork is the same logical
+            execution. By default a fork has keys of its own.
+
+    Returns:
+        The new run's id. Its journal is durable and complete.
+
+    Raises:
+        UnknownRunError: There is no such run.
+        ReplayMismatchError: ``at`` or ``override`` names nothing that is recorded.
+        JournalValueError: The overriding value cannot be recorded.
+        KassetteError: ``new_run_id`` exists already, or ``at`` and ``override`` contradict.
+    """
+    source = read(storage, run_id)
+    lines, cut = _prefix(source, at, dict(override or {}))
+    lines[0] = _opening(source, cut, label, same_effects)
+    for name in _names(run_id, new_run_id):
+        line = _with(lines[0], keyScope=name) if not same_effects else lines[0]
+        hold = acquire_blocking(storage, name)
+        try:
+            storage.create(name, b"".join([line, *lines[1:]]))
+            return name
+        except Conflict:
+            if new_run_id is not None:
+                raise KassetteError(
+                    f"run {new_run_id!r} exists already in {storage.place}; choose another id. "
+                    "Nothing was written."
+                ) from None
+        finally:
+            hold.release()
+    raise AssertionError("unreachable")
+
+
+def _names(run_id: str, given: str | None) -> Iterable[str]:
+    if given is not None:
+        return [check_run_id(given)]
+    stem = run_id[:120]
+    return (f"{stem}.{n}" for n in itertools.count(2))
+
+
+def _prefix(source: Journal, at: str | int | None, override: _Overrides) -> tuple[list[bytes], int]:
+    if not override:
+        if at is None:
+            raise _refused(source, "say where to fork: at=<step id or offset>, or override=")
+        cut = _find(source, at)
+        return [source.line(n) for n in range(max(cut, 1))], max(cut, 1)
+    if len(override) > 1:
+        raise _refused(source, "override takes exactly one step; what follows it runs again")
+    ((step_id, value),) = override.items()
+    entry = next((e for e in source.entries if isinstance(e, Step) and e.step_id == step_id), None)
+    if entry is None:
+        raise _unknown(source, step_id)
+    cut = entry.offset + 1
+    if at is not None and at not in (step_id, cut):
+        raise _refused(
+            source,
+            f"override={{{step_id!r}: …}} ends the prefix right behind that step (offset {cut}), "
+            f"so at={at!r} cannot be kept; leave it out",
+        )
+    result = values.encode(value, what=f"override of {step_id!r}")
+    changed = _parse(source.line(entry.offset))
+    changed.pop("error", None)
+    changed["result"] = result
+    changed["overridden"] = Raw(b"true")
+    lines = [source.line(n) for n in range(entry.offset)]
+    return [*lines, msgspec.json.encode(changed) + b"\n"], cut
+
+
+_Overrides = dict[str, JSON]
+
+
+def _find(source: Journal, at: str | int) -> int:
+    entries = source.entries
+    last = len(entries) - 1 if isinstance(entries[-1], Terminal) else len(entries)
+    if isinstance(at, bool) or not isinstance(at, int):
+        for entry in entries:
+            if at in _ids(entry):
+                return entry.offset
+        raise _unknown(source, at)
+    if not 0 <= at <= last:
+        raise _refused(source, f"at={at} is not an offset of it (0 to {last})")
+    return at
+
+
+def _ids(entry: AnyEntry) -> tuple[str, ...]:
+    if isinstance(entry, Step | Intent):
+        return (entry.step_id,)
+    if isinstance(entry, Suspend):
+        return (entry.step_id or entry.event_name,)
+    return ()
+
+
+def _opening(source: Journal, cut: int, label: str | None, same_effects: bool) -> bytes:
+    first = source.opening
+    fields = _parse(source.line(0))
+    fields["source"] = Raw(msgspec.json.encode(Source(run_id=source.run_id, from_offset=cut)))
+    fields.pop("label", None)
+    if label is not None:
+        fields["label"] = values.encode(label, what="label")
+    if same_effects:
+        fields["keyScope"] = Raw(msgspec.json.encode(first.key_scope or source.run_id))
+        fields["scopeFrom"] = Raw(b"%d" % (first.scope_from or 0))
+    else:
+        fields["scopeFrom"] = Raw(b"%d" % cut)
+    return msgspec.json.encode(fields) + b"\n"
+
+
+def _with(line: bytes, **fields: JSON) -> bytes:
+    changed = _parse(line)
+    changed.update({key: values.encode(value) for key, value in fields.items()})
+    return msgspec.json.encode(changed) + b"\n"
+
+
+def _parse(line: bytes) -> _Object:
+    """Return a line's fields undecoded, so that unknown ones and numbers are kept as they are."""
+    return msgspec.json.decode(line, type=_Object)
+
+
+def _unknown(source: Journal, step_id: object) -> ReplayMismatchError:
+    known = [i for entry in source.entries for i in _ids(entry)]
+    near = ", ".join(dict.fromkeys(known[-12:])) or "none"
+    return ReplayMismatchError(
+        f"run {source.run_id!r} has no step {step_id!r} recorded to fork at (the newest: {near}). "
+        "Nothing was written.",
+        run_id=source.run_id,
+        offset=None,
+        asked=str(step_id),
+        recorded="nothing",
+    )
+
+
+def _refused(source: Journal, reason: str) -> KassetteError:
+    return KassetteError(f"cannot fork run {source.run_id!r}: {reason}. Nothing was written.")

@@ -1,0 +1,240 @@
+"""Reading a journal and verifying it; the one writer that appends to it.
+
+Nothing else in the package appends. What the format demands of readers and writers stands in
+FORMAT.md.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+
+from . import entries
+from .clock import Clock, instant, stamp
+from .entries import AnyEntry, Foreign, Known, LineError, Start, Step, Terminal, kind_of
+from .errors import (
+    FencedError,
+    InterruptedRunError,
+    JournalCorruptionError,
+    UnknownRunError,
+)
+from .storage import Conflict, Storage, Token, check_run_id
+
+
+@dataclass(slots=True)
+class Journal:
+    """A journal that has been read and verified.
+
+    ``entries`` are in file order; ``torn`` counts the bytes of an unfinished last line, which are
+    not part of it. Payloads of entries are views into ``data``.
+    """
+
+    run_id: str
+    data: bytes
+    token: Token
+    entries: list[AnyEntry] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    torn: int = 0
+
+    @property
+    def size(self) -> int:
+        """The length of its whole lines, in bytes."""
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def opening(self) -> Start:
+        """Line 0: a verified journal begins with a start entry."""
+        first = self.entries[0]
+        assert isinstance(first, Start), "parse refuses any other"
+        return first
+
+    @property
+    def last_session(self) -> int:
+        """The highest session number in it; 0 for an empty journal."""
+        return self.entries[-1].session if self.entries else 0
+
+    def line(self, offset: int) -> bytes:
+        """Return a raw line, with its newline."""
+        return self.data[self.ends[offset - 1] if offset else 0 : self.ends[offset]]
+
+
+def read(storage: Storage, run_id: str) -> Journal:
+    """Read and verify a journal. Takes no lock.
+
+    Raises:
+        InvalidRunIdError: The id cannot be a journal's.
+        UnknownRunError: There is none, or it holds no whole line (a run that never began).
+        JournalCorruptionError: It is damaged; names the line and the reason.
+        StorageError: It cannot be read.
+    """
+    check_run_id(run_id)
+    try:
+        found = storage.read(run_id)
+    except KeyError:
+        found = None
+    journal = parse(run_id, *found, storage.locate(run_id)) if found else None
+    if journal is None or not journal.entries:
+        known = sum(1 for _ in storage.list())
+        raise UnknownRunError(
+            f"no run {run_id!r} in {storage.place} ({known} runs there). Check the id and the "
+            "storage.",
+            run_id=run_id,
+            place=storage.place,
+            known=known,
+        )
+    return journal
+
+
+def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
+    """Verify a journal's bytes.
+
+    Args:
+        run_id: Its run.
+        data: The whole file.
+        token: The storage's token for these bytes.
+        place: Where it is, for the error.
+
+    Raises:
+        JournalCorruptionError: Damage anywhere but in an unfinished last line.
+    """
+    journal = Journal(run_id, data, token)
+    view = memoryview(data)
+    steps: set[str] = set()
+    start = session = 0
+    ended: str | None = None
+    while (end := data.find(b"\n", start)) >= 0:
+        line = view[start:end]
+        number = len(journal.entries)
+        try:
+            if line and line[-1] == 13:
+                raise LineError(
+                    "it ends with CR LF; some tool has rewritten the file. Restore it, or convert "
+                    "its line ends back to LF"
+                )
+            str(line, "utf-8")  # the codec does not look inside undecoded payloads
+            entry = entries.decode(line)
+            if entry.offset != number:
+                raise LineError(f"its offset is {entry.offset} where {number} must follow")
+            if entry.session < session or entry.session < 1:
+                raise LineError(f"its session {entry.session} comes after session {session}")
+            if ended:
+                raise LineError(f"an entry after the {ended!r} entry that ended the run")
+            instant(entry.timestamp)
+            if type(entry) is Step:
+                if entry.step_id in steps:
+                    raise LineError(f"step {entry.step_id!r} is recorded twice")
+                steps.add(entry.step_id)
+            elif isinstance(entry, Terminal) or (
+                isinstance(entry, Foreign) and entry.type in ("complete", "error", "cancel")
+            ):
+                ended = kind_of(entry)
+            if number == 0 and type(entry) is not Start:
+                raise LineError("a journal begins with a 'start' entry")
+        except ValueError as problem:
+            raise _damaged(place, number + 1, str(problem)) from None
+        session = entry.session
+        journal.entries.append(entry)
+        start = end + 1
+        journal.ends.append(start)
+    journal.torn = len(data) - start
+    first = journal.entries[0] if journal.entries else None
+    if isinstance(first, Start) and first.source is not None:
+        wanted = first.source.from_offset
+        if len(journal.entries) < wanted:
+            reason = (
+                f"an unfinished fork: {len(journal.entries)} of the {wanted} lines it takes from "
+                f"{first.source.run_id!r}. Delete it and fork again"
+            )
+            raise _damaged(place, len(journal.entries), reason)
+    return journal
+
+
+def _damaged(place: str, line: int, reason: str) -> JournalCorruptionError:
+    return JournalCorruptionError(
+        f"{place}, line {line}: {reason}. The file was left untouched.",
+        place=place,
+        line=line,
+        reason=reason,
+    )
+
+
+class Writer:
+    """Appends one session's entries; every append is durable when it returns.
+
+    It takes calls from any thread of the process that made it, writes each batch with one write
+    and one sync, and after a failure refuses everything: what happened on the disk is not known
+    any more, so the session has to end and the next one reads the journal again.
+
+    Args:
+        storage: Where the journal is.
+        run_id: Its run; the caller holds it.
+        journal: What has been read under that hold; None for a run that does not exist yet.
+        clock: Stamps the entries.
+    """
+
+    def __init__(
+        self, storage: Storage, run_id: str, journal: Journal | None, clock: Clock
+    ) -> None:
+        self.session = (journal.last_session if journal else 0) + 1
+        self._storage = storage
+        self._run_id = run_id
+        self._clock = clock
+        self._token: Token = journal.token if journal else None
+        self._next = len(journal.entries) if journal else 0
+        # A torn tail was never acknowledged; the first append cuts it.
+        self._keep = journal.size if journal and journal.torn else None
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._refusal: BaseException | None = None
+
+    def append(self, *batch: Known) -> None:
+        """Write entries as one batch. Durable on return.
+
+        Raises:
+            FencedError: The journal has changed since it was read: another session has it now.
+            StorageError: It could not be written; this writer refuses from now on.
+            InterruptedRunError: The writer is closed, or this is another process.
+        """
+        with self._lock:
+            if self._refusal is not None:
+                raise self._refusal.with_traceback(None)
+            if os.getpid() != self._pid:
+                raise InterruptedRunError(
+                    f"run {self._run_id!r} belongs to process {self._pid}; a process forked from "
+                    "it cannot record anything. Return from the step's function in the parent.",
+                    run_id=self._run_id,
+                )
+            now = stamp(self._clock.now())
+            for number, entry in enumerate(batch, self._next):
+                entry.session = self.session
+                entry.offset = number
+                entry.timestamp = now
+            data = b"".join(map(entries.encode, batch))
+            try:
+                if self._token is None:
+                    self._token = self._storage.create(self._run_id, data)
+                else:
+                    keep, self._keep = self._keep, None
+                    self._token = self._storage.append(self._run_id, data, self._token, keep)
+            except Conflict as conflict:
+                self._refusal = FencedError(
+                    f"run {self._run_id!r}: {conflict}. Another session or program wrote to it; "
+                    "this session stops without recording more.",
+                    run_id=self._run_id,
+                )
+                raise self._refusal from None
+            except BaseException as problem:
+                self._refusal = problem
+                raise
+            self._next += len(batch)
+
+    def close(self) -> None:
+        """Refuse every later append: the session has ended."""
+        with self._lock:
+            if self._refusal is None:
+                self._refusal = InterruptedRunError(
+                    f"the session of run {self._run_id!r} has ended; nothing can be recorded in "
+                    "it any more. Start the run again to continue.",
+                    run_id=self._run_id,
+                )

@@ -1,0 +1,65 @@
+"""Who may append: taking a run's hold, with a moment's patience."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+from .errors import RunBusyError
+from .storage import Busy, Hold, Storage
+
+#: A viewer's probe or a session that is just ending holds a run for milliseconds, so a writer
+#: tries for this long (in seconds) before it says that the run is busy.
+PATIENCE = 1.0
+
+
+def who() -> str:
+    """Return this process as a person would look for it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+async def acquire(storage: Storage, run_id: str, patience: float = PATIENCE) -> Hold:
+    """Hold the run, waiting on the event loop for at most ``patience`` seconds.
+
+    Raises:
+        RunBusyError: Somebody else still holds it.
+    """
+    for wait in _tries(storage, run_id, patience):
+        if isinstance(wait, float):
+            await asyncio.sleep(wait)
+        else:
+            return wait
+    raise AssertionError("unreachable")
+
+
+def acquire_blocking(storage: Storage, run_id: str, patience: float = PATIENCE) -> Hold:
+    """Hold the run, blocking this thread for at most ``patience`` seconds.
+
+    Raises:
+        RunBusyError: Somebody else still holds it.
+    """
+    for wait in _tries(storage, run_id, patience):
+        if isinstance(wait, float):
+            time.sleep(wait)
+        else:
+            return wait
+    raise AssertionError("unreachable")
+
+
+def _tries(storage: Storage, run_id: str, patience: float) -> Iterator[Hold | float]:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            yield storage.hold(run_id, who())
+        except Busy as busy:
+            if time.monotonic() >= deadline:
+                raise RunBusyError(
+                    f"run {run_id!r} is busy: {busy.holder} holds it. Wait until that session has "
+                    "settled, or stop it.",
+                    run_id=run_id,
+                    holder=busy.holder,
+                ) from None
+            yield 0.02

@@ -1,0 +1,104 @@
+"""``%kassette``: a method of `Run` or `Runs` in one line."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_magic, magics_class
+
+from . import runs
+from .errors import KassetteError
+from .run import Run
+
+
+@magics_class
+class KassetteMagics(Magics):
+    """The debugger's line magic."""
+
+    storage: str | None = None
+
+    @line_magic
+    def kassette(self, line: str) -> Any:
+        """Look at runs and act on them.
+
+        %kassette                           the browser of runs
+        %kassette show ID                   the panel of one run
+        %kassette approve|reject ID         answer a question (--by NAME, --note TEXT)
+        %kassette respond ID JSON           answer with a value
+        %kassette fork ID --at STEP         a new run from the steps before STEP
+        %kassette resume ID                 go on with an interrupted run
+        %kassette diff A B [C ...]          runs side by side
+        %kassette storage URL               which storage these commands look at
+        """
+        words = shlex.split(line)
+        try:
+            return self._run(words)
+        except KassetteError as problem:
+            raise UsageError(str(problem)) from None
+
+    def _run(self, words: list[str]) -> Any:
+        opened = runs.open(self.storage)
+        if not words:
+            return opened
+        verb, *rest = words
+        ids, options = _options(rest)
+        if verb == "storage" and len(ids) == 1:
+            self.storage = ids[0]
+            return runs.open(self.storage)
+        if verb == "diff" and len(ids) >= 2:
+            return runs.compare([opened[run_id] for run_id in ids])
+        if verb == "respond" and len(ids) >= 2:
+            return opened[ids[0]].respond(_value(" ".join(ids[1:])), **options)
+        if len(ids) == 1 and verb in ("show", "approve", "reject", "resume", "fork"):
+            run: Run = opened[ids[0]]
+            if verb == "show":
+                return run
+            if verb == "fork" and "at" not in options:
+                raise UsageError("say where to fork: %kassette fork ID --at STEP")
+            try:
+                return getattr(run, verb)(**options)
+            except TypeError:
+                raise UsageError(f"%kassette {verb} does not take {', '.join(options)}") from None
+        raise UsageError(f"cannot read %kassette {' '.join(words)!r}; see %kassette?")
+
+
+def _value(text: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text.encode())
+    except msgspec.DecodeError as problem:
+        raise UsageError(f"not valid JSON: {problem}") from None
+
+
+def _options(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    ids: list[str] = []
+    options: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--"):
+            value = next(rest, None)
+            if value is None:
+                raise UsageError(f"{word} needs a value")
+            options[word.removeprefix("--")] = value
+        else:
+            ids.append(word)
+    return ids, options
+
+
+def load(ipython: Any) -> None:
+    """Register the magic and the live views."""
+    from .notebook import show
+
+    ipython.register_magics(KassetteMagics)
+    show.register()
+
+
+def unload(ipython: Any) -> None:
+    """Take back what `load` registered."""
+    from .notebook import show
+
+    ipython.magics_manager.magics["line"].pop("kassette", None)
+    show.unregister()

@@ -1,0 +1,82 @@
+"""What views, frames and decisions need of a run and of a storage's runs.
+
+They take these by Protocol and never import the classes, which import them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from .background import Background
+from .entries import ErrorInfo
+from .journal import Journal
+from .state import RunState
+from .storage import Storage
+from .values import JSON
+from .workflow import Workflow
+
+
+class RunModel(Protocol):
+    """One run; see `kassette_nb.run.Run`."""
+
+    run_id: str
+    storage: Storage
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def workflow(self) -> Workflow | None: ...
+
+    @property
+    def session(self) -> Background | None: ...
+
+    @property
+    def label(self) -> str | None: ...
+
+    @property
+    def error(self) -> ErrorInfo | None: ...
+
+    def fold(self) -> RunState: ...
+
+    def approve(
+        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+    ) -> RunModel: ...
+
+    def reject(
+        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+    ) -> RunModel: ...
+
+    def respond(
+        self,
+        value: JSON,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+    ) -> RunModel: ...
+
+    def resume(self) -> RunModel: ...
+
+    def fork(
+        self,
+        at: str | int | None = None,
+        *,
+        override: Mapping[str, JSON] | None = None,
+        start: bool = False,
+        label: str | None = None,
+        new_run_id: str | None = None,
+    ) -> RunModel: ...
+
+
+class RunsModel(Protocol):
+    """The runs of one storage; see `kassette_nb.runs.Runs`."""
+
+    storage: Storage
+
+    def __getitem__(self, run_id: str) -> RunModel: ...
+
+    def listed(self) -> Iterable[RunModel]:
+        """Yield every listed run, damaged ones too, by id."""
+        ...

@@ -1,0 +1,159 @@
+"""The browser of runs: what waits for a person first, then what runs, then what went wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..clock import SystemClock, stamp
+from ..entries import Failure
+from ..errors import KassetteError
+from ..model import RunModel, RunsModel
+from ..state import FAILED, INTERRUPTED, READY, RUNNING, SUSPENDED, RunState
+from ..text import first_line, visible
+from . import code
+from .follow import Follower
+
+Message = dict[str, Any]
+_GROUPS = ("waits", "running", "trouble", "rest")
+#: Seconds between two listings of the folder: it costs one look at every file in it.
+LISTING = 2.0
+
+
+class Browser:
+    """Answers the page's messages about all runs of a storage. Tests call `handle`.
+
+    Args:
+        runs: The runs shown.
+        send: Sends a message to the page.
+        publish: Sets the summary trait that the page draws.
+    """
+
+    def __init__(
+        self, runs: RunsModel, send: Callable[[Message], None], publish: Callable[[Message], None]
+    ) -> None:
+        self.runs = runs
+        self._send = send
+        self._publish = publish
+        self._rows: list[Message] = []
+        self._listed = 0.0
+        self._version: object = None
+        self.follower = Follower(self, self.refresh)
+        self.refresh()
+
+    def version(self, probe: bool) -> object:
+        """Return what changes when a run does; see `Followed`."""
+        now = time.monotonic()
+        if now - self._listed >= LISTING or self._version is None:
+            self._listed = now
+            self._version = [_seen(run) for run in self.runs.listed()]
+        return self._version
+
+    def refresh(self) -> None:
+        """Read all runs and draw them."""
+        rows: list[Message] = []
+        damaged: list[Message] = []
+        for run in self.runs.listed():
+            try:
+                rows.append(row(run, run.fold()))
+            except KassetteError as problem:
+                damaged.append({"run_id": run.run_id, "reason": visible(str(problem))})
+        rows.sort(key=lambda made: made["updated"], reverse=True)
+        rows.sort(key=lambda made: _GROUPS.index(made["group"]))
+        storage = self.runs.storage
+        self._publish(
+            {
+                "kind": "browser",
+                "place": visible(storage.place),
+                "total": len(rows) + len(damaged),
+                "damaged": damaged,
+                "empty": None if rows or damaged else _empty(storage.url, storage.place),
+                "as_of": stamp(SystemClock().now()),
+                "code_line": code.opened(storage.url),
+            }
+        )
+        if rows != self._rows:
+            self._rows = rows
+            self._send(self._all_rows())
+
+    def handle(self, message: Message) -> None:
+        """Answer one message of the page."""
+        if message.get("type") == "hello":
+            self.follower.here()
+            self.refresh()
+            self._send(self._all_rows())
+        elif message.get("type") == "here":
+            self.follower.here()
+
+    def close(self) -> None:
+        """Stop following."""
+        self.follower.stop()
+
+    def _all_rows(self) -> Message:
+        return {"type": "rows", "from": 0, "rows": self._rows, "total": len(self._rows)}
+
+
+def row(run: RunModel, folded: RunState) -> Message:
+    """Return one run as a row of the browser."""
+    first = folded.opening
+    return {
+        "id": run.run_id,
+        "short": short(run.run_id),
+        "label": None if first.label is None else visible(first.label),
+        "state": folded.status,
+        "workflow": None if first.workflow is None else visible(first.workflow),
+        "text": _text(folded),
+        "steps": len(folded.steps),
+        "cost": folded.own.cost_usd,
+        "unpriced": folded.own.unpriced,
+        "updated": folded.updated,
+        "parent": first.source.run_id if first.source else None,
+        "group": _group(folded),
+    }
+
+
+def short(run_id: str) -> str:
+    """Return a run id as short as it still says which: a UUID's last six characters."""
+    return run_id[-6:] if len(run_id) == 36 and run_id.count("-") == 4 else run_id
+
+
+def _group(folded: RunState) -> str:
+    if folded.status == RUNNING:
+        return "running"
+    if folded.doubts and not folded.terminal:
+        return "trouble"
+    if folded.status == SUSPENDED:
+        return "waits"
+    return "trouble" if folded.status in (FAILED, INTERRUPTED, READY) else "rest"
+
+
+def _text(folded: RunState) -> str:
+    if folded.questions and folded.status == SUSPENDED:
+        question = folded.questions[0]
+        return first_line(question.prompt or f"waits for {question.event}")
+    if isinstance(folded.ending, Failure):
+        return first_line(f"{folded.ending.error.name}: {folded.ending.error.message}")
+    if folded.doubts:
+        return first_line(f"{folded.doubts[0].name}: not known whether it happened")
+    if folded.steps:
+        return first_line(f"after {folded.steps[-1].step_id}")
+    return ""
+
+
+def _seen(run: RunModel) -> object:
+    try:
+        return run.run_id, run.journal.token
+    except KassetteError as problem:
+        return run.run_id, str(problem)
+
+
+def _empty(url: str, place: str) -> Message:
+    return {
+        "place": visible(place),
+        "lines": [
+            f"@kassette(storage={url!a})",
+            "async def hello(ctx): return await ctx.step('greet', lambda: 'hi')",
+            "await hello.start()",
+        ],
+    }

@@ -1,0 +1,92 @@
+"""Following journals as they grow, also those that another process writes.
+
+One poll a run and kernel, whoever looks at it. It costs one look at the file's size; the lock is
+only probed where the answer can have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ..errors import KassetteError
+
+#: Seconds between two looks: a change is seen within half a second, at most four times a second.
+INTERVAL = 0.25
+#: Seconds without a sign from any view after which nobody is looking any more.
+SILENCE = 60.0
+#: Seconds between two looks at who holds an open run.
+PROBE = 1.0
+
+
+class Followed(Protocol):
+    """What is followed: anything whose state has a comparable version."""
+
+    def version(self, probe: bool) -> object:
+        """Return something that differs after a change; ``probe`` also asks who holds it."""
+        ...
+
+
+class Follower:
+    """Calls ``changed`` on the kernel's loop after each change, while somebody looks.
+
+    Args:
+        target: What to follow.
+        changed: Called with nothing; must not raise.
+    """
+
+    def __init__(self, target: Followed, changed: Callable[[], None]) -> None:
+        self._target = target
+        self._changed = changed
+        self._task: asyncio.Task[None] | None = None
+        self._seen: object = None
+        self._heard = 0.0
+
+    @property
+    def following(self) -> bool:
+        """Whether it polls now."""
+        return self._task is not None and not self._task.done()
+
+    def here(self) -> None:
+        """Take note that a view is there; begin to follow if nobody was."""
+        self._heard = time.monotonic()
+        if self.following:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # no kernel: a bare widget in a script shows what is there now
+        self._seen = self._look(probe=True)
+        self._task = loop.create_task(self._follow())
+
+    def stop(self) -> None:
+        """Stop following."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def poll(self, probe: bool = True) -> bool:
+        """Look once, and report a change. Returns whether there was one."""
+        seen = self._look(probe)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        self._changed()
+        return True
+
+    async def _follow(self) -> None:
+        probed = time.monotonic()
+        while time.monotonic() - self._heard < SILENCE:
+            await asyncio.sleep(INTERVAL)
+            probe = time.monotonic() - probed >= PROBE
+            if probe:
+                probed = time.monotonic()
+            self.poll(probe)
+
+    def _look(self, probe: bool) -> object:
+        try:
+            return self._target.version(probe)
+        except (KassetteError, KeyError) as problem:
+            return str(problem)

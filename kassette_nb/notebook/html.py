@@ -1,0 +1,211 @@
+"""Static twins: what stays readable in the saved notebook, without a kernel and without trust.
+
+Text and tables first, and a picture as an ``<img>``: a viewer may strip styles, classes, inline
+drawings and data, and what is left still reads. Everything from a journal is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+from html import escape as escape_html
+
+from ..entries import Step
+from ..errors import KassetteError
+from ..model import RunModel, RunsModel
+from ..preview import preview
+from ..state import RunState
+from ..text import visible
+from .browser import row as browser_row
+from .compare import Comparison
+from .picture import timeline
+from .rows import Row, Rows
+from .summary import damaged, summarize
+
+#: Rows of a table; of a longer run the first and last ones are shown, and how many are not.
+SHOWN = 60
+_SIGNS = {
+    "suspended": "◐", "running": "▶", "interrupted": "⚡", "ready": "◇", "completed": "✓",
+    "failed": "✕", "cancelled": "⊘", "damaged": "✕",
+}  # fmt: skip
+#: The twin hides itself while its live view is there, and hides the error line that JupyterLab
+#: puts in the live view's place when a trusted notebook is reopened without its kernel.
+_STYLE = (
+    ".jp-OutputArea-child:has(.kst):has(+ .jp-OutputArea-child .kas){display:none}"
+    ".jp-OutputArea-child:has(.kst) + .jp-OutputArea-child > .jupyter-widgets:not(:has(*))"
+    "{display:none}"
+    ".kst{font-size:13px;line-height:1.45}.kst table{font-size:12px;margin:6px 0}"
+    ".kst td,.kst th{text-align:left!important;padding:2px 10px 2px 0!important;"
+    "vertical-align:top;max-width:44em;overflow-wrap:anywhere}"
+    ".kst .n{text-align:right!important;font-variant-numeric:tabular-nums;white-space:nowrap}"
+    ".kst img{max-width:100%}.kst .m{opacity:.75}"
+)
+
+
+def run(shown: RunModel) -> str:
+    """Return the twin of a run's panel."""
+    try:
+        folded = shown.fold()
+    except KassetteError as problem:
+        summary = damaged(shown, problem)
+        return _twin(f"<p><b>{_e(shown.run_id)}</b> ✕ damaged</p><p>{_e(summary['problem'])}</p>")
+    built = Rows(shown.journal, folded)
+    summary = summarize(shown, folded, built)
+    parts = [_head(summary)]
+    if summary["problem"]:
+        parts.append(f"<p>{_e(summary['problem'])}</p>")
+    for question in summary["questions"]:
+        since = _time(question["since"])
+        parts.append(
+            f"<p><b>? {_e(question['event'])}</b> · waiting since {since}<br>"
+            f"{_e(question['prompt'] or '')}</p>"
+        )
+    parts += [
+        f"<p><b>? {_e(doubt['name'])}</b>: it is not known whether it happened "
+        f"(since {_time(doubt['since'])})</p>"
+        for doubt in summary["doubts"]
+    ]
+    for decision in summary["decisions"]:
+        by = f" by {_e(decision['by'])}" if decision["by"] else ""
+        note = f": {_e(decision['note'])}" if decision["note"] else ""
+        parts.append(
+            f"<p>{_e(decision['event'])} {_e(decision['text'])}{by} at {_time(decision['at'])}"
+            f"{note}</p>"
+        )
+    ending = summary["ending"]
+    if ending is not None:
+        parts.append(f"<p>{_e(ending['kind'])}: {_e(ending['text'])}</p>")
+    parts.append(_picture(built.rows, folded))
+    parts.append(_steps(built.rows))
+    return _twin("".join(parts))
+
+
+def runs(shown: RunsModel) -> str:
+    """Return the twin of a browser of runs."""
+    rows = []
+    for each in shown.listed():
+        try:
+            made = browser_row(each, each.fold())
+        except KassetteError as problem:
+            rows.append(f"<tr><td>{_e(each.run_id)}</td><td>✕ damaged</td><td colspan=3>"
+                        f"{_e(problem)}</td></tr>")  # fmt: skip
+            continue
+        rows.append(
+            f"<tr><td>{_e(made['label'] or made['id'])}</td>"
+            f"<td>{_SIGNS.get(made['state'], '')} {_e(made['state'])}</td>"
+            f"<td>{_e(made['workflow'] or '')}</td><td>{_e(made['text'])}</td>"
+            f'<td class="n">{made["steps"]} steps</td></tr>'
+        )
+    hidden = len(rows) - SHOWN
+    more = f"<p>… and {hidden} more</p>" if hidden > 0 else ""
+    body = "".join(rows[:SHOWN])
+    head = f"<p><b>{len(rows)} runs</b> in {_e(shown.storage.place)}</p>"
+    table = _table(("run", "state", "workflow", "about", ""), body) if rows else ""
+    return _twin(head + table + more)
+
+
+def comparison(shown: Comparison) -> str:
+    """Return the twin of a comparison."""
+    attempts = "".join(
+        f"<tr><td>{_e(a['label'] or a['run_id'])}{' (base)' if a['base'] else ''}</td>"
+        f"<td>{_SIGNS.get(a['state'], '')} {_e(a['state'])}</td><td>{_e(a['outcome'])}</td>"
+        f'<td class="n">{a["steps"]}</td><td class="n">{_money(a["cost_total"])}</td></tr>'
+        for a in shown.attempts()
+    )
+    names = [_e(r.label or r.run_id) for r in shown.runs]
+    lines = []
+    for row in shown.rows[:SHOWN]:
+        cells = "".join(
+            "<td>–</td>" if step is None else f"<td>{letter} {_cell(step)}</td>"
+            for step, letter in zip(row.cells, row.letters, strict=True)
+        )
+        lines.append(f"<tr><td>{_e(row.name)}</td>{cells}</tr>")
+    hidden = len(shown.rows) - SHOWN
+    more = f"<p>… and {hidden} more rows</p>" if hidden > 0 else ""
+    return _twin(
+        f"<p><b>{_e(shown.title)}</b> · {_e(shown.sub)}</p>"
+        + _table(("attempt", "state", "outcome", "steps", "cost"), attempts)
+        + _table(("step", *names), "".join(lines), escaped=True)
+        + more
+    )
+
+
+def _head(summary: dict[str, object]) -> str:
+    facts = summary["facts"]
+    assert isinstance(facts, dict), "made by summarize"
+    label = f"{_e(summary['label'])} " if summary["label"] else ""
+    state = str(summary["state"])
+    source = summary["source"]
+    lineage = ""
+    if isinstance(source, dict):
+        lineage = f" · fork of {_e(source['run_id'])} at {_e(source['at'])}"
+    cost = facts["cost"]["own"]
+    figures = [f"{facts['steps']} steps"]
+    if facts["tokens"] is not None:
+        figures.append(f"{facts['tokens']:,} tokens")
+    if cost is not None:
+        figures.append(_money(cost))
+    workflow = f" · {_e(summary['workflow'])}" if summary["workflow"] else ""
+    return (
+        f"<p><b>{label}{_e(summary['run_id'])}</b> {_SIGNS.get(state, '')} {_e(state)}"
+        f"{workflow}{lineage}<br>{' · '.join(figures)}"
+        f' · <span class="m">as of {_time(str(summary["as_of"]))}</span></p>'
+    )
+
+
+def _steps(rows: list[Row]) -> str:
+    half = SHOWN // 2
+    shown = rows if len(rows) <= SHOWN else [*rows[:half], *rows[-half:]]
+    lines = []
+    for number, row in enumerate(shown):
+        if len(rows) > SHOWN and number == half:
+            lines.append(f"<tr><td></td><td colspan=3>… {len(rows) - SHOWN} more …</td></tr>")
+        sign = "✕ " if "e" in row["x"] else "? " if "w" in row["x"] or "?" in row["x"] else ""
+        edited = "✎ " if "v" in row["x"] else ""
+        took = "" if row["d"] is None else _duration(row["d"])
+        lines.append(
+            f"<tr><td>{_e(row['id'])}</td><td>{_e(row['kind'])}</td>"
+            f'<td>{sign}{edited}{_e(row["p"])}</td><td class="n">{took}</td></tr>'
+        )
+    return _table(("step", "kind", "result", "time"), "".join(lines)) if lines else ""
+
+
+def _table(heads: tuple[str, ...], body: str, *, escaped: bool = False) -> str:
+    cells = "".join(f"<th>{head if escaped else _e(head)}</th>" for head in heads)
+    return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(step: Step) -> str:
+    if step.error is not None:
+        return f"✕ {_e(step.error.name)}: {_e(step.error.message[:80])}"
+    return ("✎ " if step.overridden else "") + _e(preview(step.result)[:80])
+
+
+def _picture(rows: list[Row], folded: RunState) -> str:
+    drawn = base64.b64encode(timeline(rows, folded.copied).encode()).decode()
+    alt = f"timeline of {len(rows)} rows"
+    return f'<p><img alt="{alt}" src="data:image/svg+xml;base64,{drawn}"></p>'
+
+
+def _twin(body: str) -> str:
+    return f'<div class="kst"><style>{_STYLE}</style>{body}</div>'
+
+
+def _e(text: object) -> str:
+    return escape_html(visible(str(text)), quote=True)
+
+
+def _time(at: str) -> str:
+    """Return a journal's timestamp to the second, in UTC: a saved page has no local time."""
+    return f"{_e(at[:10])} {_e(at[11:19])} UTC"
+
+
+def _money(dollars: object) -> str:
+    return f"${dollars:.2f}" if isinstance(dollars, int | float) else ""
+
+
+def _duration(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} m {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} m"

@@ -1,0 +1,188 @@
+"""The panel of one run: what it shows, and what its buttons do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+
+from ..entries import AnyEntry, Complete, Failure, Start, Step, kind_of
+from ..errors import KassetteError
+from ..model import RunModel
+from ..text import visible
+from . import code
+from .actions import act
+from .follow import Follower
+from .present import nothing, present, text_value
+from .rows import Row, Rows
+from .summary import damaged, summarize
+
+Message = dict[str, Any]
+Send = Callable[[Message], None]
+
+
+class Panel:
+    """Answers the page's messages about one run. Needs no browser: tests call `handle`.
+
+    Args:
+        run: The run shown.
+        send: Sends a message to the page.
+        publish: Sets the summary trait that the page draws.
+    """
+
+    def __init__(self, run: RunModel, send: Send, publish: Callable[[Message], None]) -> None:
+        self.run = run
+        self._send = send
+        self._publish = publish
+        self._rows: list[Row] = []
+        self._status = ""
+        self.follower = Follower(self, self.refresh)
+        self.refresh()
+
+    def version(self, probe: bool) -> object:
+        """Return what changes when the run does; see `Followed`."""
+        if probe:
+            self._status = self.run.fold().status
+        session = self.run.session
+        return self.run.journal.token, self._status, session.done if session else None
+
+    def refresh(self) -> None:
+        """Draw the run as it is now; the page gets only the rows that changed."""
+        try:
+            folded = self.run.fold()
+            journal = self.run.journal
+            built = Rows(journal, folded)
+        except KassetteError as problem:
+            rows: list[Row] = []
+            summary = damaged(self.run, problem)
+        else:
+            rows = built.rows
+            self._status = folded.status
+            summary = summarize(self.run, folded, built)
+        same = 0
+        for old, new in zip(self._rows, rows, strict=False):
+            if old != new:
+                break
+            same += 1
+        changed = same < max(len(rows), len(self._rows))
+        self._rows = rows
+        self._publish(summary)
+        if changed:
+            self._send(self._tail(same))
+
+    def handle(self, message: Message) -> None:
+        """Answer one message of the page."""
+        kind = message.get("type")
+        if kind == "hello":
+            self.follower.here()
+            self.refresh()
+            self._send(self._tail(0))
+        elif kind == "here":
+            self.follower.here()
+        elif kind in ("value", "more"):
+            self._send(self._answer(message, whole=kind == "more"))
+        elif kind == "search":
+            self._send(self._search(str(message.get("text", ""))))
+        elif kind == "act":
+            act(self.run, message, self._send)
+            self.refresh()
+
+    def close(self) -> None:
+        """Stop following."""
+        self.follower.stop()
+
+    def _tail(self, start: int) -> Message:
+        return {
+            "type": "rows", "from": start, "rows": self._rows[start:], "total": len(self._rows)
+        }  # fmt: skip
+
+    def _answer(self, message: Message, whole: bool) -> Message:
+        offset, part = message.get("offset"), message.get("part")
+        reply: Message = {"type": "value", "offset": offset, "part": part}
+        try:
+            journal = self.run.journal
+        except KassetteError as problem:
+            return {**reply, **nothing(visible(str(problem)))}
+        if not isinstance(offset, int) or not 0 <= offset < len(journal.entries):
+            return {**reply, **nothing("there is no such entry")}
+        entry = journal.entries[offset]
+        if part == "entry":
+            line = journal.line(offset).decode(errors="replace").rstrip("\n")
+            return {**reply, **text_value(line, "json", whole=whole)}
+        if part == "usage":
+            return {**reply, **_usage(entry)}
+        if part == "args":
+            return {**reply, **_args(entry, whole)}
+        reply.update(_result(entry, whole))
+        reply.update(self._step_actions(offset))
+        return reply
+
+    def _step_actions(self, offset: int) -> Message:
+        entry = self.run.journal.entries[offset]
+        if not isinstance(entry, Step):
+            return {}
+        target = code.run(self.run.storage.url, self.run.run_id)
+        folded = self.run.fold()
+        kept = [step for step in folded.steps if step.offset < offset]
+        cost = sum(step.usage.cost_usd or 0.0 for step in kept if step.usage)
+        spent = sum(s.usage.cost_usd or 0.0 for s in folded.steps if s.usage and s.offset >= offset)
+        paid = f" (${cost:.2f}, not paid again)" if cost else ""
+        after = f"; the original spent ${spent:.2f} from this point on" if spent else ""
+        name = visible(entry.step_id)
+        return {
+            "lines": {
+                "fork": code.call(target, "fork", at=entry.step_id, start=True),
+                "override": f"{target}.fork(override={{{entry.step_id!a}: …}}, start=True)",
+            },
+            "fork_text": f"keeps {len(kept)} steps{paid}; {name} and what follows run again{after}",
+            "override_text": f"keeps {len(kept) + 1} steps{paid}, {name} with the new result; "
+            f"what follows runs again{after}",
+        }
+
+    def _search(self, text: str) -> Message:
+        journal = self.run.journal
+        wanted = text.lower().encode()
+        found = [
+            row["o"] for row in self._rows if wanted and wanted in journal.line(row["o"]).lower()
+        ]
+        return {"type": "found", "text": text, "offsets": found}
+
+
+def _result(entry: Any, whole: bool) -> Message:
+    if isinstance(entry, Step | Failure) and entry.error is not None:
+        text = f"{entry.error.name}: {entry.error.message}"
+        if isinstance(entry, Failure) and entry.traceback:
+            text = f"{text}\n\n{entry.traceback}"
+        return text_value(visible(text), whole=whole)
+    if isinstance(entry, Step | Complete):
+        return present(entry.result, whole=whole)
+    payload = getattr(entry, "context", None) or getattr(entry, "data", None)
+    if payload:
+        return present(payload, whole=whole)
+    return nothing(f"a {kind_of(entry)!r} entry has no result")
+
+
+def _args(entry: AnyEntry, whole: bool) -> Message:
+    missing = "not recorded: none were given, or JSON cannot carry them in 8 kB"
+    payload = entry.metadata if isinstance(entry, Start) else getattr(entry, "args", UNSET)
+    return present(payload, whole=whole, missing=missing)
+
+
+def _usage(entry: AnyEntry) -> Message:
+    usage = entry.usage if isinstance(entry, Step) else None
+    if usage is None:
+        return nothing("no usage was recorded")
+    lines = [
+        f"model          {usage.model or 'not recorded'}",
+        f"input tokens   {_count(usage.input_tokens)}",
+        f"output tokens  {_count(usage.output_tokens)}",
+    ]
+    if usage.cached_input_tokens is not None:
+        lines.append(f"cached input   {_count(usage.cached_input_tokens)}")
+    cost = "not known" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    return text_value("\n".join([*lines, f"cost           {cost}"]))
+
+
+def _count(number: int | None) -> str:
+    return "not recorded" if number is None else f"{number:,}"

@@ -1,0 +1,65 @@
+"""Displaying: a static twin and, beside it, the live view.
+
+Two outputs, because a trusted notebook reopened without its kernel shows an error line for a
+widget instead of the HTML in the same output. The twin is rewritten when what it shows has
+settled; the live view's output is never touched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from IPython.display import DisplayHandle, display
+
+from .. import display as hooks
+from .view import View
+
+
+class Shown(Protocol):
+    """An object with a static twin and a live view."""
+
+    def _repr_html_(self) -> str: ...
+
+    def panel(self) -> View: ...
+
+
+def show(shown: object) -> bool:
+    """Display an object's twin and its live view."""
+    twin = _twin(shown)
+    handle = DisplayHandle()
+    handle.display(twin, raw=True)
+    view: View = shown.panel()  # type: ignore[attr-defined]  # registered for Shown only
+    view.when_settled(_rewriter(shown, handle))
+    bundle, metadata = _live(view)
+    display(bundle, metadata=metadata, raw=True)
+    return True
+
+
+def _rewriter(shown: object, handle: DisplayHandle) -> Callable[[], None]:
+    def rewrite() -> None:
+        handle.update(_twin(shown), raw=True)
+
+    return rewrite
+
+
+def _twin(shown: object) -> dict[str, str]:
+    html: str = shown._repr_html_()  # type: ignore[attr-defined]  # registered for Shown only
+    return {"text/html": html, "text/plain": repr(shown)}
+
+
+def _live(view: View) -> tuple[dict[str, object], dict[str, object]]:
+    bundle, metadata = view._repr_mimebundle_() or ({}, {})
+    return {**bundle, "text/plain": "live view: run this cell again to get it back"}, metadata
+
+
+def register() -> None:
+    """Give runs, storages and comparisons their live views."""
+    for kind in ("run", "runs", "comparison"):
+        hooks.register(kind, show)
+
+
+def unregister() -> None:
+    """Take them away again."""
+    for kind in ("run", "runs", "comparison"):
+        hooks.unregister(kind)

@@ -1,0 +1,200 @@
+// Runs side by side: a table of attempts, the steps as a matrix with equal stretches folded, and one cell against the base.
+
+const MATRIX_PAGE = 200;
+
+class Compare {
+  constructor(ctx, summary, { closable = false } = {}) {
+    Object.assign(this, { ctx, rows: [], open: new Set(), limit: MATRIX_PAGE, at: null, cells: new Map(), waitingFor: null });
+    this.title = el("span.k-name");
+    this.sub = el("span.k-lineage");
+    this.head = el("div.k-head", null, el("div.k-headtop", null, el("div.k-headrow", null, this.title, this.sub),
+      closable ? el("span.k-headright", null, button("close", () => ctx.send({ type: "close" }), { kind: "k-link", "aria-label": "close this comparison" })) : null));
+    this.table = el("div.k-attempts", { tabindex: "0", role: "region", "aria-label": "attempts" });
+    this.grid = el("div.k-matrix", { role: "grid", tabindex: "0", "aria-label": "steps of the attempts" });
+    this.grid.addEventListener("keydown", (e) => this.key(e));
+    this.grid.addEventListener("click", (e) => {
+      const cell = e.target.closest("[data-run]");
+      if (cell && !String(getSelection())) this.choose(+cell.dataset.row, +cell.dataset.run);
+    });
+    this.view = new ValueView({ onMore: () => this.at && ctx.send({ type: "cell", row: this.at[0], run: this.at[1], base: this.base(), whole: true }), label: "difference to the base" });
+    this.cellTitle = el("span.k-factline", null, "select a cell to see it against the base");
+    this.diff = el("div.k-celldiff", null, el("div.k-kv", null, this.cellTitle, this.view.bar), this.view.body);
+    this.code = el("code.k-code");
+    this.foot = el("div.k-foot", null, this.code, copyButton(() => this.code.textContent, () => this.code));
+    this.node = el("div.k-compare", { role: "group", "aria-label": "comparison" }, this.head, this.table, this.grid, this.diff, this.foot);
+    this.ask = debounce(() => this.askCell(), 90);
+    this.update(summary);
+  }
+
+  static identity(s) { return `compare/${(s.runs || []).map((r) => r.run_id).join("/")}`; }
+
+  base() { return Math.max(0, this.summary.runs.findIndex((r) => r.base)); }
+  name(run) { return run.label || shortId(run.run_id); }
+
+  update(s) {
+    this.summary = s;
+    put(this.title, s.title);
+    put(this.sub, s.sub || "");
+    put(this.code, s.code_line || "");
+    refill(this.table, JSON.stringify([s.runs, s.total]), () => this.attempts());
+    this.later();
+  }
+
+  hear(msg) {
+    if (msg.type === "rows") {
+      if (msg.from > this.rows.length) { this.ctx.send({ type: "hello" }); return; }
+      this.rows = this.rows.slice(0, msg.from).concat(msg.rows);
+      this.later();
+    } else if (msg.type === "cell" && this.at && msg.row === this.at[0] && msg.run === this.at[1]) {
+      clearTimeout(this.slow);
+      put(this.cellTitle, msg.title || this.words());
+      this.view.show(msg);
+    }
+  }
+
+  later() { if (!this.frame) this.frame = soon(() => { this.frame = 0; this.draw(); }); }
+
+  attempts() {
+    const { runs, total } = this.summary, base = runs[this.base()];
+    const delta = (x, b, words) => (known(x) && known(b) && x !== b ? el("span.k-delta", null, ` ${x > b ? "+" : "−"}${words(Math.abs(x - b))}`) : null);
+    const columns = [
+      ["steps", "steps", thousands], ["tokens", "tokens", tokenCount], ["cost alone", "cost_own", money, "spent by this run itself"],
+      ["cost in all", "cost_total", money, "with the prefix it was forked from"], ["working", "working_ms", duration],
+    ].filter(([, key]) => runs.some((r) => known(r[key])));
+    const score = runs.some((r) => known(r.score));
+    const row = (r, n) => el(r.base ? "tr.k-base" : "tr", null,
+      el("th", { scope: "row", title: r.run_id }, runs.length >= 8 ? el("span.k-dim.k-nth", null, String(n + 1)) : null, el(r.label ? "span" : "span.k-mono", null, this.name(r)), r.label ? el("span.k-mono.k-dim", null, " " + shortId(r.run_id)) : null, r.base ? el("span.k-dim", null, " base") : null),
+      el(`td.k-left.k-tone-${stateTone(r.state)}`, { title: r.outcome || "" }, `${stateSign(r.state)} ${oneLine(r.outcome || r.state)}`),
+      score ? el("td", null, known(r.score) ? String(r.score) : "–") : null,
+      columns.map(([, key, words]) => el("td", null, known(r[key]) ? words(r[key]) : "–", r === base ? null : delta(r[key], base[key], words))));
+    const sums = { steps: total && total.steps, tokens: total && total.tokens, cost_total: total && total.cost };
+    return el("table", null,
+      el("thead", null, el("tr", null, el("th", { scope: "col" }, "attempt"), el("th.k-left", { scope: "col" }, "outcome"), score ? el("th", { scope: "col" }, "score") : null, columns.map(([words, , , title]) => el("th", { scope: "col", title }, words)))),
+      el("tbody", null, runs.map(row)),
+      total ? el("tfoot", null, el("tr", null, el("th", { scope: "row", colspan: score ? 3 : 2 }, `all ${runs.length}, a shared prefix counted once`),
+        columns.map(([, key, words]) => el("td", null, known(sums[key]) ? words(sums[key]) : "")))) : null);
+  }
+
+  /** Rows and folded stretches: [{i}] and [{from, to}]. */
+  plan() {
+    const out = [];
+    let from = 0, kind = null;
+    const flush = (to) => {
+      const folds = kind !== null && to - from >= (kind === "eq" ? 2 : 4), open = this.open.has(from);
+      if (folds) out.push({ from, to, kind, open });
+      if (!folds || open) for (let i = from; i < to; i++) out.push({ i });
+    };
+    this.rows.forEach((r, i) => {
+      const alone = r.cells.filter(Boolean).length === 1 && r.cells.length > 1;
+      const next = r.eq ? "eq" : alone ? r.cells.findIndex(Boolean) : null;
+      if (i && next === kind) return;
+      flush(i);
+      from = i;
+      kind = next;
+    });
+    flush(this.rows.length);
+    return out;
+  }
+
+  draw() {
+    const runs = this.summary.runs, narrow = runs.length >= 8, plan = this.plan();
+    this.grid.style.setProperty("--k-cols", `minmax(110px, 170px) repeat(${runs.length}, ${narrow ? "minmax(54px, 1fr)" : "minmax(128px, 1fr)"})`);
+    this.cells.clear();
+    const header = el("div.k-mrow.k-mhead", { role: "row" }, el("span", { role: "columnheader" }, "step"),
+      runs.map((r, n) => el("span", { role: "columnheader", title: `${this.name(r)}\n${r.run_id}` }, narrow ? (r.base ? "base" : `${n + 1}`) : `${this.name(r)}${r.base ? " · base" : ""}`)));
+    const kids = [header];
+    let drawn = 0;
+    for (const item of plan) {
+      if (++drawn > this.limit) break;
+      if (known(item.from)) {
+        const n = item.to - item.from;
+        const fold = button(`${item.open ? "▾" : "▸"} ${item.kind === "eq" ? plural(n, "equal step") : `${plural(n, "step")} only in ${this.name(runs[item.kind])}`}`, () => { if (item.open) this.open.delete(item.from); else this.open.add(item.from); this.draw(); }, { kind: "k-link.k-dim.k-foldrow", title: item.kind === "eq" ? "the same in all" : "the others have no such steps", "aria-expanded": String(!!item.open), tabindex: "-1" });
+        kids.push(el("div.k-mrow.k-mfold", { role: "row" }, el("span", { role: "rowheader" }, fold), item.open ? null : runs.map((_, c) => el("span.k-dim", { role: "gridcell" }, item.kind === "eq" ? "=" : c === item.kind ? this.rows.slice(item.from, item.to).map((r) => r.k).join(", ").slice(0, 200) : "–"))));
+        continue;
+      }
+      const r = this.rows[item.i];
+      kids.push(el("div.k-mrow", { role: "row" }, el("span.k-mono", { role: "rowheader", title: r.k }, r.k), r.cells.map((c, n) => {
+        const cell = c ? this.cell(r, c, narrow) : el("span.k-mcell.k-dim", { role: "gridcell", title: "no such step" }, "–");
+        if (c) { cell.dataset.row = item.i; cell.dataset.run = n; cell.id = `${this.view.body.id || (this.view.body.id = uid("k-cell"))}-${item.i}-${n}`; this.cells.set(`${item.i}/${n}`, cell); }
+        return cell;
+      })));
+    }
+    if (plan.length > this.limit) kids.push(button(`show ${Math.min(MATRIX_PAGE, plan.length - this.limit)} more of ${thousands(plan.length - this.limit)} rows`, () => { this.limit += MATRIX_PAGE; this.draw(); }, { kind: "k-link.k-morerows" }));
+    if (!this.rows.length) kids.push(el("div.k-none", null, "no steps to compare"));
+    const top = this.grid.scrollTop, left = this.grid.scrollLeft;
+    this.grid.replaceChildren(...kids);
+    this.grid.scrollTop = top;
+    this.grid.scrollLeft = left;
+    this.mark();
+    if (!this.at && this.rows.length) this.first();
+  }
+
+  cell(r, c, narrow) {
+    const bad = c.e ? ".k-tone-err" : "";
+    const words = `${c.e ? "✕ " : ""}${c.v ? "✎ " : ""}${oneLine(c.p || "")}`;
+    const same = r.eq ? "=" : c.m || "";
+    return el(`span.k-mcell${bad}`, { role: "gridcell", title: words, "aria-label": `${r.k}: ${same ? (r.eq ? "equal" : "value " + same) + ", " : ""}${words}` }, same ? el("b.k-letter", null, same) : null, narrow ? (c.e ? "✕" : c.v ? "✎" : "") : r.eq ? el("span.k-dim", null, words) : words);
+  }
+
+  /** Opens on the first difference. */
+  first() {
+    const i = this.rows.findIndex((r) => !r.eq);
+    if (i < 0) return;
+    const base = this.base(), others = this.rows[i].cells.map((c, n) => (c && n !== base ? n : -1)).filter((n) => n >= 0);
+    const other = others.find((n) => !this.rows[i].cells[base] || this.rows[i].cells[n].m !== this.rows[i].cells[base].m);
+    if (this.rows[i].cells.some(Boolean)) this.choose(i, known(other) ? other : base, false);
+  }
+
+  choose(row, run, scroll = true) {
+    this.at = [row, run];
+    this.mark();
+    const cell = this.cells.get(`${row}/${run}`);
+    if (cell && scroll) cell.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.ask();
+  }
+
+  words() {
+    const [row, run] = this.at, runs = this.summary.runs, b = this.base();
+    return run === b ? `${this.rows[row].k} · ${this.name(runs[b])}` : `${this.rows[row].k} · ${this.name(runs[b])} → ${this.name(runs[run])}`;
+  }
+
+  askCell() {
+    if (!this.at) return;
+    put(this.cellTitle, this.words());
+    const sent = this.ctx.send({ type: "cell", row: this.at[0], run: this.at[1], base: this.base() });
+    clearTimeout(this.slow);
+    if (!sent) this.view.say("no kernel: run this cell again to read the values");
+    else this.slow = setTimeout(() => this.view.say("the kernel is busy; the difference comes when its cell ends"), 1500);
+  }
+
+  mark() {
+    for (const [key, cell] of this.cells) {
+      const on = !!this.at && key === this.at.join("/");
+      cell.classList.toggle("k-msel", on);
+      if (on) { cell.setAttribute("aria-selected", "true"); this.grid.setAttribute("aria-activedescendant", cell.id); } else cell.removeAttribute("aria-selected");
+    }
+  }
+
+  key(e) {
+    if (e.ctrlKey || e.metaKey || e.altKey || e.target !== this.grid) return;
+    const step = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[e.key];
+    const rows = [...new Set([...this.cells.keys()].map((k) => +k.split("/")[0]))].sort((a, b) => a - b);
+    if (!rows.length || (!step && e.key !== "Home" && e.key !== "End")) return;
+    e.preventDefault();
+    const runs = this.summary.runs.length;
+    let [row, run] = this.at || [rows[0], 0];
+    if (e.key === "Home") row = rows[0];
+    else if (e.key === "End") row = rows[rows.length - 1];
+    let r = Math.max(0, rows.indexOf(row)), c = run;
+    for (let n = 0; n < rows.length + runs; n++) {
+      if (step) { r += step[0]; c += step[1]; }
+      if (r < 0 || c < 0 || r >= rows.length || c >= runs) return;
+      if (this.cells.has(`${rows[r]}/${c}`)) { this.choose(rows[r], c); return; }
+      if (!step) { c = (c + 1) % runs; }
+    }
+  }
+
+  said() {}
+  redraw() {}
+  destroy() { this.ask.stop(); clearTimeout(this.slow); this.view.free(); }
+}

@@ -1,0 +1,173 @@
+"""The one widget: a thin pipe between the page and the handlers of what is shown."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import anywidget
+import traitlets
+
+from ..errors import KassetteError
+from ..model import RunModel, RunsModel
+from .browser import Browser
+from .compare import ComparePanel, Comparison
+from .panel import Panel
+
+Message = dict[str, Any]
+_STATIC = Path(__file__).parent / "static"
+#: Joined in this order: the page loads one module from a Blob, where imports cannot be resolved.
+_FILES = (
+    "dom.js",
+    "marks.js",
+    "act.js",
+    "value.js",
+    "draw.js",
+    "timeline.js",
+    "list.js",
+    "inspector.js",
+    "form.js",
+    "question.js",
+    "head.js",
+    "panel.js",
+    "browser.js",
+    "compare.js",
+    "main.js",
+)
+
+
+def module() -> str:
+    """Return the page's one ES module."""
+    return "\n".join((_STATIC / name).read_text("utf-8") for name in _FILES)
+
+
+class Handler(Protocol):
+    """What is shown in a channel of the view."""
+
+    def handle(self, message: Message) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Publish = Callable[[Message], None]
+Make = Callable[[Publish, Publish], Handler]
+
+
+class View(anywidget.AnyWidget):
+    """A browser of runs, a panel of one run, or a comparison.
+
+    ``main`` is the summary of what is shown, ``detail`` of what is opened below it.
+    ``last_error`` keeps the newest exception of a callback, which Jupyter would lose.
+    """
+
+    _esm = module()
+    _css = (_STATIC / "view.css").read_text("utf-8")
+
+    main = traitlets.Dict({}).tag(sync=True)
+    detail = traitlets.Dict(None, allow_none=True).tag(sync=True)
+    alive = traitlets.Int(0).tag(sync=True)
+
+    def __init__(self, make: Make, runs: RunsModel | None = None) -> None:
+        super().__init__(alive=os.getpid())
+        self.last_error: BaseException | None = None
+        self._runs = runs
+        self._handlers: dict[str, Handler] = {}
+        self._show("main", make)
+        self.on_msg(lambda _widget, message, _buffers: self.handle(message))
+
+    def handle(self, message: Message) -> None:
+        """Answer one message of the page; an exception is shown there and kept here."""
+        try:
+            self._route(message)
+        except Exception as problem:
+            self.last_error = problem
+            self.send(
+                {
+                    "ch": message.get("ch", "main"),
+                    "type": "failed",
+                    "text": f"{type(problem).__name__}: {problem}",
+                    "traceback": traceback.format_exc(),
+                }
+            )
+
+    def when_settled(self, callback: Callable[[], None]) -> None:
+        """Call back after each change after which nothing runs."""
+        seen = _mark(self.main)
+
+        def watch(_change: object) -> None:
+            nonlocal seen
+            mark = _mark(self.main)
+            if mark is not None and mark != seen:
+                seen = mark
+                callback()
+
+        self.observe(watch, names="main")
+
+    def close(self) -> None:
+        """Stop following and close the widget."""
+        for handler in self._handlers.values():
+            handler.close()
+        super().close()
+
+    def _route(self, message: Message) -> None:
+        kind = message.get("type")
+        if kind == "open":
+            run = self._find(str(message.get("run_id")))
+            self._show("detail", lambda send, publish: Panel(run, send, publish))
+        elif kind == "compare":
+            runs = [self._find(str(run_id)) for run_id in message.get("run_ids", [])]
+            made = Comparison(runs)
+            self._show("detail", lambda send, publish: ComparePanel(made, send, publish))
+        elif kind == "close":
+            self._drop("detail")
+            self.set_trait("detail", None)
+        else:
+            handler = self._handlers.get(str(message.get("ch", "main")))
+            if handler is not None:
+                handler.handle(message)
+
+    def _show(self, channel: str, make: Make) -> None:
+        self._drop(channel)
+
+        def send(message: Message) -> None:
+            self.send({"ch": channel, **message})
+
+        def publish(summary: Message) -> None:
+            setattr(self, channel, summary)
+
+        self._handlers[channel] = make(send, publish)
+
+    def _drop(self, channel: str) -> None:
+        handler = self._handlers.pop(channel, None)
+        if handler is not None:
+            handler.close()
+
+    def _find(self, run_id: str) -> RunModel:
+        if self._runs is None:
+            raise KassetteError(f"this view knows no run {run_id!r}")
+        return self._runs[run_id]
+
+
+def _mark(summary: Message) -> object:
+    """Return what a settled summary differs by from the next one; None while a session runs."""
+    if summary.get("state") == "running" or summary.get("going_on"):
+        return None
+    return tuple(summary.get(name) for name in ("state", "total", "total_rows", "updated"))
+
+
+def of_run(run: RunModel, runs: RunsModel) -> View:
+    """Return the panel of a run; ``runs`` are those that its lineage leads to."""
+    return View(lambda send, publish: Panel(run, send, publish), runs)
+
+
+def of_runs(runs: RunsModel) -> View:
+    """Return the browser of a storage."""
+    return View(lambda send, publish: Browser(runs, send, publish), runs)
+
+
+def of_comparison(comparison: Comparison) -> View:
+    """Return the view of a comparison."""
+    return View(lambda send, publish: ComparePanel(comparison, send, publish))

@@ -1,0 +1,63 @@
+"""A recorded value in one line: what it is, not all of it."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from . import values
+from .entries import Payload
+from .errors import JournalValueError
+from .text import first_line
+from .values import JSON
+
+
+def preview(payload: Payload) -> str:
+    """Return one line that says what a recorded value is."""
+    if payload is UNSET:
+        return ""
+    if len(bytes(payload)) > 1_000_000:
+        return first_line(bytes(payload)[:400].decode(errors="replace"))
+    try:
+        return _line(values.decode(payload))
+    except JournalValueError as problem:
+        return first_line(problem.reason)
+
+
+def is_diff(text: str) -> bool:
+    """Tell whether a text is a unified diff, with or without its headers."""
+    lines = [line for line in text[:20_000].split("\n") if line]
+    if not any(line[0] in "+-" for line in lines):
+        return False
+    if any(line.startswith(("diff --git ", "@@ -", "@@ ")) for line in lines):
+        return any(line[0] in "+-" for line in lines)
+    return all(line[0] in "+- @\\" for line in lines)
+
+
+def _line(value: JSON) -> str:
+    if isinstance(value, str):
+        if is_diff(value):
+            lines = value.split("\n")
+            added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
+            removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+            name = next((line[4:] for line in lines if line.startswith("+++ ")), "diff")
+            return first_line(f"{name.removeprefix('b/')} +{added} −{removed}")
+        return first_line(value)
+    if isinstance(value, dict):
+        content = value.get("content")
+        if isinstance(content, str) and content.strip():
+            return first_line(content)
+        return first_line(" · ".join(f"{key} {_brief(item)}" for key, item in value.items()))
+    if isinstance(value, list):
+        inside = ", ".join(_brief(item) for item in value[:5])
+        return first_line(f"{len(value)} items: {inside}" if value else "empty list")
+    return _brief(value)
+
+
+def _brief(value: JSON) -> str:
+    if isinstance(value, str):
+        return first_line(value, 60)
+    if isinstance(value, dict | list):
+        kind = "fields" if isinstance(value, dict) else "items"
+        return f"({len(value)} {kind})"
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,51 @@
+"""Where a call left a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import values
+from .entries import Cancel, Complete, ErrorInfo, Failure, Suspend
+from .state import RunState
+from .values import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Where a call left the run.
+
+    ``status`` is ``success``, ``suspended``, ``failed`` or ``cancelled``. ``result`` is the
+    decoded result; ``event`` the first and ``events`` all step ids of what a suspended run waits
+    for; ``error`` the recorded exception of a failed one; ``reason`` that of a cancelled one.
+    """
+
+    status: str
+    run_id: str
+    result: JSON = None
+    event: str | None = None
+    events: tuple[str, ...] = ()
+    error: ErrorInfo | None = None
+    reason: str | None = None
+
+
+def ended(run_id: str, ending: Complete | Failure | Cancel) -> RunResult:
+    """Return a terminal entry as the result of a call."""
+    if isinstance(ending, Complete):
+        return RunResult("success", run_id, result=values.decode(ending.result, what="result"))
+    if isinstance(ending, Failure):
+        return RunResult("failed", run_id, error=ending.error)
+    return RunResult("cancelled", run_id, reason=ending.reason)
+
+
+def suspended(run_id: str, entries: list[Suspend]) -> RunResult:
+    """Return the suspensions that ended a session as the result of a call."""
+    events = tuple(entry.step_id or entry.event_name for entry in entries)
+    return RunResult("suspended", run_id, event=events[0], events=events)
+
+
+def recorded(run_id: str, state: RunState) -> RunResult:
+    """Return the recorded state of a suspended or ended run as the result of a call."""
+    if state.ending is not None:
+        return ended(run_id, state.ending)
+    events = tuple(question.step_id for question in state.pending)
+    return RunResult("suspended", run_id, event=events[0] if events else None, events=events)

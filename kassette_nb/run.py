@@ -1,0 +1,345 @@
+"""One run, seen from outside: every look folds the journal as it is now.
+
+Every method that writes is a compare-and-set on the journal. Views and frames are imported when
+first asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from . import answers, background, decisions, display, results, state, values
+from . import fork as forks
+from .clock import SystemClock
+from .entries import ErrorInfo, Failure, Source, Step, Usage
+from .errors import JournalCorruptionError, KassetteError, UnknownRunError
+from .journal import Journal, parse, read
+from .storage import Storage
+from .values import JSON
+from .workflow import Workflow, registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .notebook.compare import Comparison
+    from .notebook.view import View
+
+
+class RecordedStep:
+    """One recorded step of a run."""
+
+    def __init__(self, run: Run, entry: Step) -> None:
+        self._run = run
+        self._entry = entry
+
+    def __repr__(self) -> str:
+        return f"<step {self._entry.step_id!r} of run {self._run.run_id!r}>"
+
+    @property
+    def value(self) -> JSON:
+        """The recorded result, decoded; None for a step that failed."""
+        return values.decode(self._entry.result, what=f"result of {self._entry.step_id!r}")
+
+    @property
+    def args(self) -> JSON:
+        """The arguments as kept for people to read; None where none were kept."""
+        return values.decode(self._entry.args, what=f"arguments of {self._entry.step_id!r}")
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """The exception that the step's function raised."""
+        return self._entry.error
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it spent."""
+        return self._entry.usage
+
+    @property
+    def entry(self) -> dict[str, JSON]:
+        """The whole recorded line, decoded."""
+        line: dict[str, JSON] = msgspec.json.decode(self._run.journal.line(self._entry.offset))
+        return line
+
+
+class Run:
+    """One run, seen from outside. Made by `Runs`."""
+
+    def __init__(self, storage: Storage, run_id: str) -> None:
+        self.storage = storage
+        self.run_id = run_id
+        self._journal: Journal | None = None
+
+    def __repr__(self) -> str:
+        try:
+            folded = self.fold()
+        except KassetteError as problem:
+            return f"<run {self.run_id!r}: {type(problem).__name__}>"
+        waits = f" on {', '.join(self.waiting_on)}" if self.waiting_on else ""
+        return f"<run {self.run_id!r} {folded.status}{waits}, {len(folded.steps)} steps>"
+
+    def __await__(self) -> Generator[Any, None, Run]:
+        return self._settled().__await__()
+
+    def _ipython_display_(self) -> None:
+        if not display.show("run", self):
+            raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __getitem__(self, step_id: str) -> RecordedStep:
+        for entry in self.fold().steps:
+            if entry.step_id == step_id:
+                return RecordedStep(self, entry)
+        raise KeyError(f"run {self.run_id!r} has no step {step_id!r} recorded")
+
+    # ------------------------------------------------------------------ looking
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a journal, damaged or not."""
+        try:
+            _ = self.journal
+        except UnknownRunError:
+            return False
+        except JournalCorruptionError:
+            return True
+        return True
+
+    @property
+    def journal(self) -> Journal:
+        """The verified journal as it is now; read again only when it has changed.
+
+        Raises:
+            UnknownRunError, JournalCorruptionError, StorageError: See `kassette_nb.journal.read`.
+        """
+        if self._journal is not None:
+            try:
+                found = self.storage.read(self.run_id, since=self._journal.token)
+            except KeyError:
+                self._journal = None
+            else:
+                if found is not None:
+                    where = self.storage.locate(self.run_id)
+                    self._journal = parse(self.run_id, *found, where)
+        if self._journal is None:
+            self._journal = read(self.storage, self.run_id)
+        return self._journal
+
+    def fold(self) -> state.RunState:
+        """Return the run's state now. Only an open run's lock is looked at."""
+        journal = self.journal
+        now = SystemClock().now()
+        folded = state.fold(journal.entries, now, held=False)
+        if not folded.terminal and self.storage.holder(self.run_id) is not None:
+            return state.fold(self.journal.entries, now, held=True)
+        return folded
+
+    @property
+    def state(self) -> str:
+        """completed, failed, cancelled, suspended, interrupted, ready or running."""
+        return self.fold().status
+
+    @property
+    def waiting_on(self) -> tuple[str, ...]:
+        """The step ids of the questions that the run waits for."""
+        return tuple(question.step_id for question in self.fold().questions)
+
+    @property
+    def source(self) -> Source | None:
+        """The run this one was forked from, and the number of lines taken."""
+        return self.journal.opening.source
+
+    @property
+    def label(self) -> str | None:
+        """The name given for people."""
+        return self.journal.opening.label
+
+    @property
+    def result(self) -> JSON:
+        """The decoded result of a completed run; None otherwise."""
+        ending = self.fold().ending
+        return results.ended(self.run_id, ending).result if ending is not None else None
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """The exception that ended a failed run."""
+        ending = self.fold().ending
+        return ending.error if isinstance(ending, Failure) else None
+
+    @property
+    def workflow(self) -> Workflow | None:
+        """The run's workflow, if its code is loaded in this process."""
+        return registry.get(self.journal.opening.workflow or "")
+
+    @property
+    def session(self) -> background.Background | None:
+        """The newest session of this run in the background of this process."""
+        return background.find(self.storage.locate(self.run_id))
+
+    def steps(self) -> pd.DataFrame:
+        """Return one row a step; see `kassette_nb.frames.steps_frame`."""
+        from . import frames
+
+        return frames.steps_frame([self])
+
+    def entries(self) -> pd.DataFrame:
+        """Return one row a line; see `kassette_nb.frames.entries_frame`."""
+        from . import frames
+
+        return frames.entries_frame([self])
+
+    def html(self) -> str:
+        """Return a static picture of the run: text and a table, everything escaped."""
+        from .notebook import html
+
+        return html.run(self)
+
+    def panel(self) -> View:
+        """Return the bare widget of this run's panel."""
+        from .notebook import view
+        from .runs import Runs
+
+        return view.of_run(self, Runs(self.storage))
+
+    def diff(self, other: Run) -> Comparison:
+        """Align this run with another one; see `kassette_nb.compare`."""
+        from .notebook.compare import Comparison
+
+        return Comparison([self, other])
+
+    # ------------------------------------------------------------------ acting
+
+    def approve(
+        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+    ) -> Run:
+        """Answer a question with yes; see `respond`."""
+        return self._decide(True, by, note, event)
+
+    def reject(
+        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+    ) -> Run:
+        """Answer a question with no; see `respond`."""
+        return self._decide(False, by, note, event)
+
+    def respond(
+        self,
+        value: JSON,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+    ) -> Run:
+        """Answer a question. The first answer wins; the run goes on in the background.
+
+        Args:
+            value: The answer.
+            by: Who answers; by default ``$KASSETTE_BY``, ``$JUPYTERHUB_USER`` or the OS user.
+            note: Why, for the record.
+            event: Which question, where several are pending.
+
+        Returns:
+            This run; ``await run`` waits until it settles. The ``resume`` line is durable. Where
+            the workflow's code is not loaded in this process nothing else happens.
+
+        Raises:
+            EventAlreadyAnsweredError, EventMismatchError, TerminalRunError: Not waited for.
+            JournalValueError: The value does not fit; nothing was recorded.
+            ReplayMismatchError, VersionMismatchError, MetadataMismatchError: The code loaded here
+                does not fit the run; the answer was not spent.
+            RunBusyError: Another session holds the run.
+        """
+        decisions.respond(self, value, self._event(event), by, note)
+        return self
+
+    def resume(self) -> Run:
+        """Go on with an interrupted or ready run in the background.
+
+        Returns:
+            This run; nothing new is durable yet.
+
+        Raises:
+            KassetteError: The code is not loaded here, or the run is not one to continue.
+            RunBusyError: Another session holds the run.
+        """
+        decisions.go_on(self, self._code("go on"))
+        return self
+
+    def fork(
+        self,
+        at: str | int | None = None,
+        *,
+        override: Mapping[str, JSON] | None = None,
+        start: bool = False,
+        label: str | None = None,
+        new_run_id: str | None = None,
+    ) -> Run:
+        """Make a new run from a prefix of this one; see `kassette_nb.fork.fork`.
+
+        Args:
+            at: The step that runs again (its id), or an offset.
+            override: ``{step_id: value}``: another result for one step; what follows runs again.
+            start: Go live from there at once, in the background.
+            label: A name for people.
+            new_run_id: The new run's id; by default ``<this id>.2``, ``.3`` …
+
+        Returns:
+            The new run; its journal is durable.
+        """
+        if start:
+            self._code("start the fork")
+        made = forks.fork(
+            self.storage,
+            self.run_id,
+            at=at,
+            override=override,
+            new_run_id=new_run_id,
+            label=label,
+        )
+        run = Run(self.storage, made)
+        return run.resume() if start else run
+
+    def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:
+        event = self._event(event)
+        question = answers.find_question(self.run_id, self.fold(), event)
+        value = decisions.decision(yes, note, values.decode(question.schema))
+        return self.respond(value, by=by, note=note, event=event)
+
+    def _event(self, event: str | None) -> str:
+        if event is not None:
+            return event
+        folded = self.fold()
+        waiting = [question.step_id for question in folded.questions]
+        if len(waiting) == 1:
+            return waiting[0]
+        if not waiting and folded.decisions:
+            return folded.decisions[-1].step_id  # too late: the error says who was first
+        answers.refuse_ended(self.run_id, folded)
+        raise answers.mismatch(self.run_id, folded, "an unnamed event")
+
+    def _code(self, what: str) -> Workflow:
+        workflow = self.workflow
+        if workflow is None:
+            name = self.journal.opening.workflow
+            missing = (
+                f"its workflow {name!r} is not loaded in this process; import the module or run "
+                "the cell that defines it"
+                if name
+                else "its journal does not name a workflow; use that workflow's own start()"
+            )
+            raise KassetteError(f"run {self.run_id!r} cannot {what} here: {missing}.")
+        return workflow
+
+    async def _settled(self) -> Run:
+        session = self.session
+        if session is not None:
+            await session.wait()
+        # Another process's session can only be seen in its file and its lock.
+        while self.fold().status == state.RUNNING:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        return self

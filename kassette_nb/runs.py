@@ -1,0 +1,116 @@
+"""The one door for everything outside a run: `open` gives `Runs`, and each of them is a `Run`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from . import display
+from .errors import JournalCorruptionError, UnknownRunError
+from .journal import read
+from .run import Run
+from .storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+    from .notebook.compare import Comparison
+    from .notebook.view import View
+
+
+def open(storage: Storage | str | os.PathLike[str] | None = None) -> Runs:
+    """Open the runs of a storage.
+
+    Args:
+        storage: A path, a URL or a storage; by default ``$KASSETTE_STORAGE``, else
+            ``file:.kassette``. A folder that does not exist yet has no runs.
+    """
+    return Runs(open_storage(storage))
+
+
+def compare(runs: builtins.list[Run], base: int = 0) -> Comparison:
+    """Align runs step by step.
+
+    Args:
+        runs: The runs, two or more.
+        base: The index of the one that the others are compared with.
+
+    Returns:
+        An object that shows itself; ``.frame()`` gives pandas.
+    """
+    from .notebook.compare import Comparison
+
+    return Comparison(runs, base)
+
+
+class Runs(Mapping[str, "Run"]):
+    """The runs of one storage by id, in the order in which they began."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._known: dict[str, Run] = {}
+
+    def __getitem__(self, run_id: str) -> Run:
+        run = self._look(run_id)
+        if not run.exists:
+            read(self.storage, run_id)  # raises with the facts
+        return run
+
+    def listed(self) -> Iterator[Run]:
+        """Yield every listed run by id, without reading it: it may be damaged when looked at."""
+        return map(self._look, self.storage.list())
+
+    def __iter__(self) -> Iterator[str]:
+        def began(run_id: str) -> tuple[str, str]:
+            try:
+                return self._look(run_id).journal.opening.timestamp, run_id
+            except (JournalCorruptionError, UnknownRunError):
+                return "~", run_id  # damaged ones come last; they are still there to be seen
+
+        return iter(sorted(self.storage.list(), key=began))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.storage.list())
+
+    def __contains__(self, run_id: object) -> bool:
+        return isinstance(run_id, str) and run_id in self.storage.list()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} runs in {self.storage.place}>"
+
+    def _ipython_display_(self) -> None:
+        if not display.show("runs", self):
+            raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _look(self, run_id: str) -> Run:
+        return self._known.setdefault(run_id, Run(self.storage, run_id))
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row a run; see `kassette_nb.frames.runs_frame`."""
+        from . import frames
+
+        return frames.runs_frame(self.listed())
+
+    def steps(self) -> pd.DataFrame:
+        """Return one row a step of every readable run; see `kassette_nb.frames.steps_frame`."""
+        from . import frames
+
+        return frames.steps_frame(self.listed())
+
+    def html(self) -> str:
+        """Return a static picture of the storage: text and a table, everything escaped."""
+        from .notebook import html
+
+        return html.runs(self)
+
+    def panel(self) -> View:
+        """Return the bare widget of the browser of runs."""
+        from .notebook import view
+
+        return view.of_runs(self)

@@ -1,0 +1,62 @@
+"""Checking an answer against the JSON Schema that its question carries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import values
+from .entries import Payload
+from .errors import JournalValueError
+from .values import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def check_answer(answer: JSON, schema: Payload, event: str) -> None:
+    """Refuse an answer that does not fit.
+
+    Args:
+        answer: A decoded JSON value.
+        schema: The question's schema as recorded; absent means that anything fits.
+        event: The event, for the error.
+
+    Raises:
+        JournalValueError: It does not fit, or the schema itself cannot be used. Names the path.
+    """
+    wanted = values.decode(schema, what=f"schema of {event!r}")
+    if wanted is None:
+        return
+    if "$ref" in _keys(wanted) or "$dynamicRef" in _keys(wanted):
+        raise _refused(event, "$", "the schema uses $ref, which is not supported")
+    # Imported late: an agent's process that never answers a question does not pay for it.
+    import jsonschema
+
+    try:
+        checker = jsonschema.validators.validator_for(
+            wanted, default=jsonschema.Draft202012Validator
+        )
+        checker.check_schema(wanted)
+        problem = jsonschema.exceptions.best_match(checker(wanted).iter_errors(answer))
+    except jsonschema.exceptions.SchemaError as error:
+        raise _refused(event, "$", f"the schema is not valid: {error.message}") from None
+    if problem is not None:
+        raise _refused(event, problem.json_path, problem.message)
+
+
+def _keys(schema: JSON) -> Iterator[str]:
+    if isinstance(schema, dict):
+        for key, item in schema.items():
+            yield key
+            yield from _keys(item)
+    elif isinstance(schema, list):
+        for item in schema:
+            yield from _keys(item)
+
+
+def _refused(event: str, path: str, reason: str) -> JournalValueError:
+    return JournalValueError(
+        f"the answer to {event!r} does not fit: {path}: {reason}. Nothing was recorded.",
+        path=path,
+        reason=reason,
+    )

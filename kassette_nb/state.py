@@ -1,0 +1,296 @@
+"""The state of a run as a pure fold over its journal, the clock and the lock.
+
+Nothing is stored besides the journal: whatever shows or decides something about a run asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgspec import UNSET
+
+from .clock import instant
+from .entries import (
+    AnyEntry,
+    Cancel,
+    Complete,
+    Failure,
+    Foreign,
+    Intent,
+    Note,
+    Payload,
+    Resume,
+    Start,
+    Step,
+    Suspend,
+)
+
+COMPLETED = "completed"
+FAILED = "failed"
+CANCELLED = "cancelled"
+SUSPENDED = "suspended"
+INTERRUPTED = "interrupted"
+READY = "ready"
+RUNNING = "running"
+#: States in which a run takes no more entries.
+TERMINAL = frozenset({COMPLETED, FAILED, CANCELLED})
+#: An ending in a form that is not ours still ends the run: its type says so.
+_FOREIGN_ENDINGS = {"complete": COMPLETED, "error": FAILED, "cancel": CANCELLED}
+#: Events the runtime waits for itself; workflows cannot use these names.
+RESERVED_EVENTS = frozenset({"timer", "budget", "in-doubt"})
+
+
+@dataclass(slots=True)
+class Pending:
+    """A suspension without an answer. ``since`` is when it was first asked."""
+
+    event: str
+    step_id: str
+    offset: int
+    since: str
+    prompt: str | None = None
+    schema: Payload = UNSET
+    context: Payload = UNSET
+    deadline: str | None = None
+    expired: bool = False
+
+
+@dataclass(slots=True)
+class Decision:
+    """A recorded answer."""
+
+    event: str
+    step_id: str
+    offset: int
+    at: str
+    value: Payload
+    by: str | None
+    note: str | None
+
+
+@dataclass(slots=True)
+class Session:
+    """One attempt by one process. ``opened_by``: start, resume, fork or cancel."""
+
+    number: int
+    offset: int
+    at: str
+    last: str
+    opened_by: str
+
+
+@dataclass(slots=True)
+class Spend:
+    """Tokens, dollars and calls without a known price. None: nothing was recorded."""
+
+    tokens: int | None = None
+    cost_usd: float | None = None
+    unpriced: int = 0
+
+    def add(self, step: Step) -> None:
+        """Count a step's usage."""
+        usage = step.usage
+        if usage is None:
+            return
+        if usage.input_tokens is not None or usage.output_tokens is not None:
+            spent = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+            self.tokens = (self.tokens or 0) + spent
+        if usage.cost_usd is None:
+            self.unpriced += 1
+        else:
+            self.cost_usd = (self.cost_usd or 0.0) + usage.cost_usd
+
+
+@dataclass(slots=True)
+class RunState:
+    """All that a journal says about its run.
+
+    ``opening`` is line 0, ``latest`` the newest `Start` that counts for version and label. Lines
+    before ``copied`` come from the run that this one was forked from.
+    """
+
+    status: str
+    opening: Start
+    latest: Start | None
+    copied: int
+    length: int
+    started: str
+    updated: str
+    steps: list[Step] = field(default_factory=list)
+    pending: list[Pending] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    doubts: list[Intent] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
+    foreign: list[Foreign] = field(default_factory=list)
+    own: Spend = field(default_factory=Spend)
+    prefix: Spend = field(default_factory=Spend)
+    ending: Complete | Failure | Cancel | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the run has ended."""
+        return self.status in TERMINAL
+
+    @property
+    def questions(self) -> list[Pending]:
+        """The pending suspensions that somebody outside can answer."""
+        return [p for p in self.pending if p.event not in RESERVED_EVENTS]
+
+
+class Events:
+    """Matches answers to suspensions by step id, counting for those that carry none."""
+
+    def __init__(self) -> None:
+        self.suspends: dict[str, Suspend] = {}
+        self.answers: dict[str, Resume] = {}
+        self._counts: dict[str, int] = {}
+
+    def suspended(self, entry: Suspend) -> str:
+        """Take a suspension and return its step id."""
+        step_id = entry.step_id
+        if step_id is None:
+            count = self._counts[entry.event_name] = self._counts.get(entry.event_name, 0) + 1
+            step_id = entry.event_name if count == 1 else f"{entry.event_name}#{count}"
+        self.suspends.setdefault(step_id, entry)
+        return step_id
+
+    def resumed(self, entry: Resume) -> str:
+        """Take an answer and return the step id that it answers; the first answer counts."""
+        step_id = entry.step_id
+        if step_id is None:
+            waiting = (
+                known
+                for known, suspend in self.suspends.items()
+                if suspend.event_name == entry.event_name and known not in self.answers
+            )
+            step_id = next(waiting, entry.event_name)
+        self.answers.setdefault(step_id, entry)
+        return step_id
+
+
+def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
+    """Return the state that a journal means.
+
+    Args:
+        lines: A verified journal's entries; at least one.
+        now: The present, for timers and deadlines.
+        held: Whether a session holds the run.
+    """
+    first, last = lines[0], lines[-1]
+    assert isinstance(first, Start), "a verified journal begins with a start entry"
+    copied = first.source.from_offset if first.source else 0
+    state = RunState("", first, None, copied, len(lines), first.timestamp, last.timestamp)
+    events = Events()
+    intents: dict[str, Intent] = {}
+    group: dict[str, Suspend] = {}
+    grouping = False
+    for entry in lines:
+        _count_session(state, entry)
+        if not isinstance(entry, Suspend):
+            grouping = False
+        if isinstance(entry, Step):
+            state.steps.append(entry)
+            intents.pop(entry.step_id, None)
+            (state.prefix if entry.offset < copied else state.own).add(entry)
+        elif isinstance(entry, Suspend):
+            if not grouping:
+                group, grouping = {}, True
+            group[events.suspended(entry)] = entry
+        elif isinstance(entry, Resume):
+            step_id = events.resumed(entry)
+            group.pop(step_id, None)
+            state.decisions.append(
+                Decision(
+                    entry.event_name,
+                    step_id,
+                    entry.offset,
+                    entry.timestamp,
+                    entry.value,
+                    entry.by,
+                    entry.note,
+                )
+            )
+        elif isinstance(entry, Start):
+            if entry.offset >= copied:
+                state.latest = entry
+        elif isinstance(entry, Intent):
+            if entry.offset >= (first.scope_from or 0):
+                intents[entry.step_id] = entry
+        elif isinstance(entry, Foreign):
+            state.foreign.append(entry)
+        elif not isinstance(entry, Note):
+            state.ending = entry
+    state.doubts = list(intents.values())
+    if state.ending is None:
+        state.pending = [_pending(i, e, events.suspends[i], now) for i, e in group.items()]
+    state.status = _status(last, state, held)
+    return state
+
+
+def _count_session(state: RunState, entry: AnyEntry) -> None:
+    sessions = state.sessions
+    if sessions and sessions[-1].number == entry.session:
+        sessions[-1].last = entry.timestamp
+        return
+    if isinstance(entry, Resume):
+        opened_by = "resume"
+    elif isinstance(entry, Cancel):
+        opened_by = "cancel"
+    else:
+        opened_by = "fork" if state.copied and entry.offset == state.copied else "start"
+    sessions.append(
+        Session(entry.session, entry.offset, entry.timestamp, entry.timestamp, opened_by)
+    )
+
+
+def _pending(step_id: str, entry: Suspend, first: Suspend, now: datetime) -> Pending:
+    return Pending(
+        entry.event_name,
+        step_id,
+        entry.offset,
+        first.timestamp,
+        entry.prompt,
+        entry.schema,
+        entry.context,
+        entry.deadline,
+        _past(entry.deadline, now),
+    )
+
+
+def _past(deadline: str | None, now: datetime) -> bool:
+    try:
+        return deadline is not None and instant(deadline) <= now
+    except ValueError:
+        return False  # a foreign writer's deadline that nobody can read never passes
+
+
+def _status(last: AnyEntry, state: RunState, held: bool) -> str:
+    if isinstance(last, Complete):
+        return COMPLETED
+    if isinstance(last, Failure):
+        return FAILED
+    if isinstance(last, Cancel):
+        return CANCELLED
+    if isinstance(last, Foreign) and last.type in _FOREIGN_ENDINGS:
+        return _FOREIGN_ENDINGS[last.type]
+    if held:
+        return RUNNING
+    if isinstance(last, Foreign):
+        return SUSPENDED if last.type == "suspend" else INTERRUPTED
+    if state.copied and state.length <= max(1, state.copied):
+        return READY
+    if isinstance(last, Suspend):
+        if last.more:
+            return INTERRUPTED
+        due = any(p.event == "timer" and p.expired for p in state.pending)
+        return READY if due else SUSPENDED
+    return READY if isinstance(last, Resume) else INTERRUPTED
+
+
+def replay_blocker(foreign: Iterable[Foreign]) -> str | None:
+    """Return why a journal with these entries cannot be replayed, or None."""
+    for entry in foreign:
+        return f"entry {entry.offset} {entry.reason}"
+    return None

@@ -1,0 +1,286 @@
+"""Journals as files in a directory, guarded by the operating system's advisory locks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from ..errors import StorageError
+from .base import Busy, Conflict, Token, check_run_id
+
+SUFFIX = ".jsonl"
+
+
+class LocalStorage:
+    """One file a run, ``{directory}/{run_id}.jsonl``; readable only by its owner.
+
+    Args:
+        directory: Where the journals live; created on the first write.
+    """
+
+    blocking = False
+
+    def __init__(self, directory: str | os.PathLike[str] = ".kassette") -> None:
+        self._given = os.fspath(directory)
+        # Resolved once: a notebook that changes its directory must not lose its runs.
+        self._directory = Path(self._given).absolute()
+        self._descriptors: dict[str, int] = {}
+        self._guard = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({self._given!r})"
+
+    @property
+    def url(self) -> str:
+        """The directory as it was given, behind ``file:``."""
+        return f"file:{self._given}"
+
+    @property
+    def place(self) -> str:
+        """The absolute path of the directory."""
+        return str(self._directory)
+
+    def locate(self, run_id: str) -> str:
+        """Return the journal's absolute path."""
+        return str(self._path(run_id))
+
+    def read(self, run_id: str, since: Token | None = None) -> tuple[bytes, Token] | None:
+        """See `Storage.read`. The token is the file's inode and length."""
+        try:
+            with open(self._path(run_id), "rb") as file:
+                status = os.fstat(file.fileno())
+                if (status.st_ino, status.st_size) == since:
+                    return None
+                data = file.read()
+        except FileNotFoundError:
+            raise KeyError(run_id) from None
+        except OSError as problem:
+            raise self._refused(run_id, "read", problem) from problem
+        return data, (status.st_ino, len(data))
+
+    def create(self, run_id: str, data: bytes) -> Token:
+        """See `Storage.create`. A new name is linked to the finished file, never overwriting."""
+        path = self._path(run_id)
+        scratch = path.with_name(f".{run_id}.{secrets.token_hex(4)}.tmp")
+        try:
+            self._make_directory(self._directory)
+            try:
+                descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                try:
+                    _write(descriptor, data)
+                    _sync(descriptor)
+                    inode = os.fstat(descriptor).st_ino
+                finally:
+                    os.close(descriptor)
+                self._publish(scratch, path)
+            finally:
+                scratch.unlink(missing_ok=True)
+            _sync_directory(self._directory)
+        except FileExistsError:
+            raise Conflict(f"run {run_id!r} exists already", run_id=run_id) from None
+        except OSError as problem:
+            raise self._refused(run_id, "create", problem) from problem
+        return inode, len(data)
+
+    def append(self, run_id: str, data: bytes, expected: Token, keep: int | None = None) -> Token:
+        """See `Storage.append`. While the run is held, its file stays open between appends."""
+        try:
+            descriptor, owned = self._open(run_id)
+        except OSError as problem:
+            raise self._refused(run_id, "open", problem) from problem
+        try:
+            status = os.fstat(descriptor)
+            size = status.st_size
+            if (status.st_ino, size) != expected or status.st_nlink == 0:
+                raise Conflict(f"the journal {self.locate(run_id)} has changed", run_id=run_id)
+            if keep is not None:
+                size = keep
+                os.ftruncate(descriptor, size)
+            try:
+                _write(descriptor, data)
+                _sync(descriptor)
+            except BaseException:
+                # What was not synced was never acknowledged. An fsync that failed once may
+                # report success on the next try without the data, so it is never repeated.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, size)
+                raise
+            return status.st_ino, size + len(data)
+        except OSError as problem:
+            raise self._refused(run_id, "append to", problem) from problem
+        finally:
+            if not owned:
+                os.close(descriptor)
+
+    def hold(self, run_id: str, who: str) -> LocalHold:
+        """See `Storage.hold`. The lock is freed by the kernel when its process is killed."""
+        path = self._lock_path(run_id)
+        try:
+            self._make_directory(self._directory)
+            self._make_directory(path.parent)
+            # thread_local: the last thread of a session frees it. A soft lock would outlive a
+            # killed process, so a file system without flock is refused instead.
+            lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False, mode=0o600)
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            holder = _read_hint(path)
+            raise Busy(f"{holder} holds run {run_id!r}", run_id=run_id, holder=holder) from None
+        except (OSError, NotImplementedError) as problem:
+            raise self._refused(run_id, "lock", problem) from problem
+        # Only a hint for the message of whoever comes too late; the lock is the kernel's.
+        with contextlib.suppress(OSError):
+            path.write_text(who)
+        with self._guard:
+            self._descriptors[run_id] = -1
+        return LocalHold(self, run_id, lock)
+
+    def holder(self, run_id: str) -> str | None:
+        """See `Storage.holder`. An absent lock file is not created."""
+        path = self._lock_path(run_id)
+        with self._guard:
+            if run_id in self._descriptors:
+                return _read_hint(path)
+        if not path.exists():
+            return None
+        probe = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
+        try:
+            with probe.acquire(timeout=0):
+                return None
+        except filelock.Timeout:
+            return _read_hint(path)
+        except (OSError, NotImplementedError):
+            return None  # a directory that cannot be written has no live writer of ours
+
+    def list(self, after: str = "", limit: int | None = None) -> Iterator[str]:
+        """See `Storage.list`."""
+        try:
+            with os.scandir(self._directory) as files:
+                ids = sorted(
+                    file.name.removesuffix(SUFFIX)
+                    for file in files
+                    if file.name.endswith(SUFFIX)
+                    and not file.name.startswith(".")
+                    and file.name.removesuffix(SUFFIX) > after
+                    and file.stat().st_size > 0
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return iter(())
+        except OSError as problem:
+            raise StorageError(
+                f"cannot list {self.place}: {problem.strerror}. Check the path and its rights.",
+                place=self.place,
+                reason=str(problem.strerror),
+            ) from problem
+        return iter(ids[:limit])
+
+    def _path(self, run_id: str) -> Path:
+        return self._directory / (check_run_id(run_id) + SUFFIX)
+
+    def _lock_path(self, run_id: str) -> Path:
+        return self._directory / ".locks" / (check_run_id(run_id) + ".lock")
+
+    def _open(self, run_id: str) -> tuple[int, bool]:
+        with self._guard:
+            descriptor = self._descriptors.get(run_id)
+            if descriptor is None or descriptor < 0:
+                flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0)
+                opened = os.open(self._path(run_id), flags)
+                if descriptor is None:
+                    return opened, False
+                self._descriptors[run_id] = descriptor = opened
+            return descriptor, True
+
+    def _close(self, run_id: str) -> None:
+        with self._guard:
+            descriptor = self._descriptors.pop(run_id, -1)
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _publish(self, scratch: Path, path: Path) -> None:
+        if path.exists() and b"\n" not in path.read_bytes():
+            # No whole line: a run that never began. Its first session was killed or the disk
+            # was full, and nothing in it was acknowledged.
+            os.replace(scratch, path)
+            return
+        try:
+            os.link(scratch, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # A file system without hard links. The caller holds the run's lock, so among our
+            # own processes nobody can create the name in between.
+            if path.exists():
+                raise FileExistsError(path) from None
+            os.replace(scratch, path)
+
+    def _make_directory(self, directory: Path) -> None:
+        if directory.is_dir():
+            return
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        _sync_directory(directory.parent)
+
+    def _refused(self, run_id: str, verb: str, problem: Exception) -> StorageError:
+        place = self.locate(run_id)
+        reason = getattr(problem, "strerror", None) or str(problem)
+        return StorageError(
+            f"cannot {verb} {place}: {reason}. Nothing unacknowledged was kept; free the space or "
+            "fix the rights, then start the run again.",
+            place=place,
+            reason=reason,
+        )
+
+
+class LocalHold:
+    """The right to write one run of a `LocalStorage`."""
+
+    def __init__(self, storage: LocalStorage, run_id: str, lock: filelock.BaseFileLock) -> None:
+        self._storage = storage
+        self._run_id = run_id
+        self._lock: filelock.BaseFileLock | None = lock
+
+    def release(self) -> None:
+        """Give the run free; a second call does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            self._storage._close(self._run_id)
+            lock.release(force=True)
+
+
+def _read_hint(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip() or "another session"
+    except OSError:
+        return "another session"
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    if written != len(data):
+        raise OSError(28, f"only {written} of {len(data)} bytes were written (disk full?)")
+
+
+def _sync(descriptor: int) -> None:
+    if sys.platform == "darwin":  # fsync on macOS stops at the drive's cache
+        import fcntl
+
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+def _sync_directory(directory: Path) -> None:
+    if os.name == "nt":  # directories cannot be opened there; NTFS journals its metadata
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

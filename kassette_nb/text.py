@@ -1,0 +1,41 @@
+"""Journal text made fit to be shown: one line, nothing invisible, nothing that turns around."""
+
+from __future__ import annotations
+
+import re
+
+#: Characters that show nothing, or change how their neighbours are shown. A person's decision
+#: depends on what they read, so these are spelled out.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\U000e0000-\U000e007f]"
+)
+#: The longest line that is shown where only one line is.
+LINE = 160
+
+
+def visible(text: str) -> str:
+    """Return the text with control and direction characters spelled out (``\\x1b``, ``\\u202e``).
+
+    Tabs and newlines stay.
+    """
+    return _HIDDEN.sub(lambda match: _spelled(match[0]), text)
+
+
+def first_line(text: str, limit: int = LINE) -> str:
+    """Return the first line with something on it, cut to ``limit`` characters and made visible."""
+    for line in text[:20_000].split("\n"):
+        line = line.strip()
+        if line:
+            shown = visible(line)
+            return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    return ""
+
+
+def _spelled(character: str) -> str:
+    if character == "\r":
+        return "\\r"
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,142 @@
+"""User values to JSON and back: what survives, and the name of the place where it does not.
+
+The codec itself (msgspec) turns NaN into null, sets into arrays and dates into strings without a
+word, so a value is checked before it is encoded: the workflow must get back what it gave, live
+and on every replay. Only tuples change (they come back as lists, in the live run too).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from .errors import JournalValueError, PayloadTooLargeError
+
+#: What JSON carries: null, bool, int, float, str, lists and string-keyed dicts of these.
+JSON = Any
+
+#: Default of ``max_payload``: bytes of JSON that one recorded value may have.
+MAX_PAYLOAD = 16 * 1024 * 1024
+#: Levels of nesting. Decoding must succeed from a deep stack as well, so far below its limit.
+MAX_DEPTH = 200
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+
+def encode(value: JSON, *, what: str = "value", limit: int = MAX_PAYLOAD) -> Raw:
+    """Return the JSON of a value that survives the journal.
+
+    Args:
+        value: The value to record.
+        what: What the value is, for the error message ("result of step 'plan'").
+        limit: The largest JSON allowed, in bytes.
+
+    Raises:
+        JournalValueError: Something inside would not come back unchanged; names its path.
+        PayloadTooLargeError: The JSON is larger than ``limit``.
+    """
+    _check(value, what, [], [])
+    try:
+        data = _encoder.encode(value)
+    except ValueError as problem:  # an int of more digits than the interpreter prints
+        raise _refusal(what, [], str(problem)) from None
+    if len(data) > limit:
+        raise PayloadTooLargeError(
+            f"{what} is {len(data):,} bytes of JSON, more than max_payload={limit:,}. Record a "
+            "reference (a path, a key) instead of the data, or raise max_payload.",
+            path="$",
+            reason="too large",
+            size=len(data),
+            limit=limit,
+        )
+    return Raw(data)
+
+
+def decode(payload: Raw | msgspec.UnsetType, *, what: str = "value") -> JSON:
+    """Return the value of a recorded payload; an absent one is None.
+
+    Raises:
+        JournalValueError: The payload cannot be read back (hostile nesting, numbers, encoding).
+    """
+    if payload is msgspec.UNSET:
+        return None
+    try:
+        return _decoder.decode(payload)
+    except RecursionError:
+        raise _refusal(what, [], "is nested too deeply to be read") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _refusal(what, [], f"cannot be read back: {problem}") from None
+
+
+def same(a: JSON, b: JSON) -> bool:
+    """Tell whether two decoded values are the same JSON (1 and 1.0 are, 1 and true are not)."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(v, b[k]) for k, v in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+def _check(value: object, what: str, path: list[str | int], parents: list[int]) -> None:
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return
+    if kind is str:
+        _check_text(value, what, path)  # type: ignore[arg-type]  # narrowed by exact type above
+    elif kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]  # as above
+            raise _refusal(what, path, f"is {value}, which JSON does not have")
+    elif kind is dict or kind is list or kind is tuple:
+        if id(value) in parents:
+            raise _refusal(what, path, "contains itself")
+        if len(parents) == MAX_DEPTH:
+            raise _refusal(what, path[:8], f"is nested more than {MAX_DEPTH} levels deep")
+        parents.append(id(value))
+        if kind is dict:
+            for key, item in value.items():  # type: ignore[attr-defined]  # as above
+                if type(key) is not str:
+                    raise _refusal(what, path, f"has the key {key!r}; keys must be strings")
+                _check_text(key, what, path)
+                path.append(key)
+                _check(item, what, path, parents)
+                path.pop()
+        else:
+            for index, item in enumerate(value):  # type: ignore[arg-type]  # as above
+                path.append(index)
+                _check(item, what, path, parents)
+                path.pop()
+        parents.pop()
+    else:
+        name = kind.__qualname__
+        raise _refusal(what, path, f"is a {name}, which JSON cannot carry back unchanged")
+
+
+def _check_text(text: str, what: str, path: list[str | int]) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as problem:
+            where = f"has a lone surrogate at character {problem.start}"
+            raise _refusal(what, path, where) from None
+
+
+def _refusal(what: str, path: list[str | int], reason: str) -> JournalValueError:
+    place = "$" + "".join(
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part}"
+        if _PLAIN.match(part)
+        else f"[{part!a}]"
+        for part in path
+    )
+    return JournalValueError(
+        f"{what}: {place} {reason}. Nothing was recorded; convert it before returning it.",
+        path=place,
+        reason=reason,
+    )
