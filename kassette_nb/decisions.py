@@ -7,6 +7,7 @@ import threading
 
 from . import answers, background, lease, state
 from .clock import SystemClock
+from .entries import Cancel
 from .errors import RunBusyError
 from .identity import person
 from .journal import Journal, Writer
@@ -67,6 +68,22 @@ def go_on(run: RunModel, workflow: Workflow) -> None:
         hold.release()
         raise
     background.start(run.storage.locate(run.run_id), session)
+
+
+def cancel(run: RunModel, reason: str | None) -> None:
+    """Record that a run is called off. The ``cancel`` line is durable on return.
+
+    Raises:
+        KassetteError: See `kassette_nb.run.Run.cancel`; nothing was written.
+    """
+    answers.refuse_ended(run.run_id, run.fold())
+    hold = lease.acquire_blocking(run.storage, run.run_id)
+    try:
+        answers.refuse_ended(run.run_id, run.fold())
+        writer = Writer(run.storage, run.run_id, run.journal, SystemClock())
+        writer.append(Cancel(session=0, reason=reason or None))
+    finally:
+        hold.release()
 
 
 def decision(yes: bool, note: str | None, schema: JSON) -> JSON:

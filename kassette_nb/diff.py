@@ -100,8 +100,19 @@ def difference(before: Step | None, after: Step | None) -> str:
 
 
 def _pairs(base: list[str], other: list[str]) -> dict[int, int]:
-    blocks = difflib.SequenceMatcher(None, base, other, autojunk=False).get_matching_blocks()
-    return {block.b + n: block.a + n for block in blocks for n in range(block.size)}
+    # The common beginning first: a fork repeats its source up to the cut, and the longest equal
+    # stretch further on must not pull a step away from the one it took the place of.
+    start = 0
+    for ours, theirs in zip(base, other, strict=False):
+        if ours != theirs:
+            break
+        start += 1
+    matcher = difflib.SequenceMatcher(None, base[start:], other[start:], autojunk=False)
+    pairs = {number: number for number in range(start)}
+    for block in matcher.get_matching_blocks():
+        for n in range(block.size):
+            pairs[start + block.b + n] = start + block.a + n
+    return pairs
 
 
 def _placed(pairs: dict[int, int], steps: Sequence[Step]) -> list[tuple[int, int | None, Step]]:

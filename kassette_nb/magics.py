@@ -28,7 +28,7 @@ class KassetteMagics(Magics):
         %kassette approve|reject ID         answer a question (--by NAME, --note TEXT)
         %kassette respond ID JSON           answer with a value
         %kassette fork ID --at STEP         a new run from the steps before STEP
-        %kassette resume ID                 go on with an interrupted run
+        %kassette resume|cancel ID          go on with an interrupted run; call one off
         %kassette diff A B [C ...]          runs side by side
         %kassette storage URL               which storage these commands look at
         """
@@ -51,7 +51,7 @@ class KassetteMagics(Magics):
             return runs.compare([opened[run_id] for run_id in ids])
         if verb == "respond" and len(ids) >= 2:
             return opened[ids[0]].respond(_value(" ".join(ids[1:])), **options)
-        if len(ids) == 1 and verb in ("show", "approve", "reject", "resume", "fork"):
+        if len(ids) == 1 and verb in ("show", "approve", "reject", "resume", "cancel", "fork"):
             run: Run = opened[ids[0]]
             if verb == "show":
                 return run

@@ -59,6 +59,8 @@ class RunModel(Protocol):
 
     def resume(self) -> RunModel: ...
 
+    def cancel(self, *, reason: str | None = None) -> RunModel: ...
+
     def fork(
         self,
         at: str | int | None = None,
@@ -79,4 +81,8 @@ class RunsModel(Protocol):
 
     def listed(self) -> Iterable[RunModel]:
         """Yield every listed run, damaged ones too, by id."""
+        ...
+
+    def forks_of(self, run_id: str) -> Iterable[RunModel]:
+        """Yield the readable runs whose source is this one."""
         ...

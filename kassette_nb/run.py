@@ -270,6 +270,22 @@ class Run:
         decisions.go_on(self, self._code("go on"))
         return self
 
+    def cancel(self, *, reason: str | None = None) -> Run:
+        """Call the run off for good.
+
+        Args:
+            reason: Why, for the record.
+
+        Returns:
+            This run. The ``cancel`` line is durable; nothing can be added after it.
+
+        Raises:
+            TerminalRunError, RunCancelledError: It has ended already.
+            RunBusyError: A session holds it.
+        """
+        decisions.cancel(self, reason)
+        return self
+
     def fork(
         self,
         at: str | int | None = None,

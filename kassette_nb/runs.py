@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from . import display
-from .errors import JournalCorruptionError, UnknownRunError
+from .errors import JournalCorruptionError, KassetteError, UnknownRunError
 from .journal import read
 from .run import Run
 from .storage import Storage, open_storage
@@ -52,6 +52,7 @@ class Runs(Mapping[str, "Run"]):
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._known: dict[str, Run] = {}
+        self._sources: dict[str, str | None] = {}
 
     def __getitem__(self, run_id: str) -> Run:
         run = self._look(run_id)
@@ -62,6 +63,19 @@ class Runs(Mapping[str, "Run"]):
     def listed(self) -> Iterator[Run]:
         """Yield every listed run by id, without reading it: it may be damaged when looked at."""
         return map(self._look, self.storage.list())
+
+    def forks_of(self, run_id: str) -> Iterator[Run]:
+        """Yield the runs that were forked from this one, by id; damaged ones are left out."""
+        for listed in self.storage.list():
+            if listed not in self._sources:
+                # Line 0 never changes, so it is read once.
+                try:
+                    source = self._look(listed).source
+                except KassetteError:
+                    continue
+                self._sources[listed] = source.run_id if source else None
+            if self._sources[listed] == run_id:
+                yield self._look(listed)
 
     def __iter__(self) -> Iterator[str]:
         def began(run_id: str) -> tuple[str, str]:

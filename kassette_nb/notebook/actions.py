@@ -74,7 +74,7 @@ def _fork(run: RunModel, message: Message) -> Message:
     if text is None:
         made = run.fork(at=offset, start=start, label=label)
     elif isinstance(entry, Step):
-        value = _override(entry, str(text))
+        value = _override(entry, str(text), message.get("override_format") == "json")
         made = run.fork(override={entry.step_id: value}, start=start, label=label)
     else:
         raise KassetteError("only a step's result can be changed. Nothing was written.")
@@ -82,10 +82,10 @@ def _fork(run: RunModel, message: Message) -> Message:
     return {"phase": "done", "text": f"forked as {made.run_id} {went}", "open": made.run_id}
 
 
-def _override(entry: Step, text: str) -> JSON:
+def _override(entry: Step, text: str, is_json: bool) -> JSON:
     """Return the new result that a text means: a text where the old one was, else JSON."""
     old = values.decode(entry.result) if entry.error is None else None
-    if isinstance(old, str):
+    if isinstance(old, str) and not is_json:
         return text
     return _json(text, f"the new result of {entry.step_id!r}")
 
@@ -93,6 +93,11 @@ def _override(entry: Step, text: str) -> JSON:
 def _go_on(run: RunModel, message: Message) -> Message:
     run.resume()
     return {"phase": "done", "text": "the run goes on here"}
+
+
+def _cancel(run: RunModel, message: Message) -> Message:
+    run.cancel(reason=_text(message, "reason"))
+    return {"phase": "done", "text": "cancelled"}
 
 
 def _unknown(verb: str) -> Message:
@@ -121,4 +126,5 @@ _VERBS: dict[str, Callable[[RunModel, Message], Message]] = {
     "respond": _respond,
     "fork": _fork,
     "go_on": _go_on,
+    "cancel": _cancel,
 }

@@ -197,18 +197,19 @@ class ComparePanel:
         names = [visible(run.label or run.run_id) for run in (runs[base], runs[column])]
         step = after or before
         name = visible(step.step_id) if step else ""
+        whole = bool(asked.get("whole"))
         if base == column or before is None or after is None:
             shown, who = (after, names[1]) if after is not None else (before, names[0])
             if shown is None:
                 return {**reply, "title": name, **nothing("neither run has this step")}
             missing = "" if base == column else " · the other run has no such step"
             text = _text(shown)
-            return {**reply, "title": f"{name} · {who}{missing}", **text_value(text)}
+            return {**reply, "title": f"{name} · {who}{missing}", **text_value(text, whole=whole)}
         changed = diff.difference(before, after)
         title = f"{name} · {names[0]} → {names[1]}"
         if not changed:
-            return {**reply, "title": f"{title} · equal", **text_value(_text(after))}
-        return {**reply, "title": title, **text_value(changed, "diff")}
+            return {**reply, "title": f"{title} · equal", **text_value(_text(after), whole=whole)}
+        return {**reply, "title": title, **text_value(changed, "diff", whole=whole)}
 
 
 def _index(index: Any, things: Sequence[object]) -> int | None:

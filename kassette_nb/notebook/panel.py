@@ -7,9 +7,19 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ..entries import AnyEntry, Complete, Failure, Start, Step, kind_of
+from ..entries import (
+    AnyEntry,
+    Cancel,
+    Complete,
+    Failure,
+    Intent,
+    Note,
+    Start,
+    Step,
+    Suspend,
+)
 from ..errors import KassetteError
-from ..model import RunModel
+from ..model import RunModel, RunsModel
 from ..text import visible
 from . import code
 from .actions import act
@@ -29,10 +39,19 @@ class Panel:
         run: The run shown.
         send: Sends a message to the page.
         publish: Sets the summary trait that the page draws.
+        runs: The runs beside it, where its forks are looked for.
     """
 
-    def __init__(self, run: RunModel, send: Send, publish: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        run: RunModel,
+        send: Send,
+        publish: Callable[[Message], None],
+        runs: RunsModel | None = None,
+    ) -> None:
         self.run = run
+        self._runs = runs
+        self._forks: list[Message] = []
         self._send = send
         self._publish = publish
         self._rows: list[Row] = []
@@ -59,7 +78,7 @@ class Panel:
         else:
             rows = built.rows
             self._status = folded.status
-            summary = summarize(self.run, folded, built)
+            summary = summarize(self.run, folded, built, self._forks)
         same = 0
         for old, new in zip(self._rows, rows, strict=False):
             if old != new:
@@ -76,6 +95,7 @@ class Panel:
         kind = message.get("type")
         if kind == "hello":
             self.follower.here()
+            self._find_forks()
             self.refresh()
             self._send(self._tail(0))
         elif kind == "here":
@@ -86,11 +106,19 @@ class Panel:
             self._send(self._search(str(message.get("text", ""))))
         elif kind == "act":
             act(self.run, message, self._send)
+            self._find_forks()
             self.refresh()
 
     def close(self) -> None:
         """Stop following."""
         self.follower.stop()
+
+    def _find_forks(self) -> None:
+        if self._runs is not None:
+            self._forks = [
+                {"run_id": run.run_id, "label": None if run.label is None else visible(run.label)}
+                for run in self._runs.forks_of(self.run.run_id)
+            ]
 
     def _tail(self, start: int) -> Message:
         return {
@@ -112,6 +140,8 @@ class Panel:
             return {**reply, **text_value(line, "json", whole=whole)}
         if part == "usage":
             return {**reply, **_usage(entry)}
+        if part == "context":
+            return {**reply, **_result(entry, whole)}
         if part == "args":
             return {**reply, **_args(entry, whole)}
         reply.update(_result(entry, whole))
@@ -133,7 +163,7 @@ class Panel:
         return {
             "lines": {
                 "fork": code.call(target, "fork", at=entry.step_id, start=True),
-                "override": f"{target}.fork(override={{{entry.step_id!a}: …}}, start=True)",
+                "override": f"{target}.fork(override={{{entry.step_id!a}: ...}}, start=True)",
             },
             "fork_text": f"keeps {len(kept)} steps{paid}; {name} and what follows run again{after}",
             "override_text": f"keeps {len(kept) + 1} steps{paid}, {name} with the new result; "
@@ -141,15 +171,17 @@ class Panel:
         }
 
     def _search(self, text: str) -> Message:
-        journal = self.run.journal
         wanted = text.lower().encode()
+        if not self._rows:
+            return {"type": "found", "text": text, "offsets": []}
+        journal = self.run.journal
         found = [
             row["o"] for row in self._rows if wanted and wanted in journal.line(row["o"]).lower()
         ]
         return {"type": "found", "text": text, "offsets": found}
 
 
-def _result(entry: Any, whole: bool) -> Message:
+def _result(entry: AnyEntry, whole: bool) -> Message:
     if isinstance(entry, Step | Failure) and entry.error is not None:
         text = f"{entry.error.name}: {entry.error.message}"
         if isinstance(entry, Failure) and entry.traceback:
@@ -157,10 +189,15 @@ def _result(entry: Any, whole: bool) -> Message:
         return text_value(visible(text), whole=whole)
     if isinstance(entry, Step | Complete):
         return present(entry.result, whole=whole)
-    payload = getattr(entry, "context", None) or getattr(entry, "data", None)
-    if payload:
-        return present(payload, whole=whole)
-    return nothing(f"a {kind_of(entry)!r} entry has no result")
+    if isinstance(entry, Suspend):
+        return present(entry.context, whole=whole, missing="the question carries no context")
+    if isinstance(entry, Intent):
+        return present(entry.args, whole=whole, missing="no arguments were recorded")
+    if isinstance(entry, Note):
+        return present(entry.data, whole=whole, missing="the note carries no data")
+    if isinstance(entry, Cancel):
+        return text_value(visible(entry.reason or "no reason was given"))
+    return nothing("shown as it is under Entry")
 
 
 def _args(entry: AnyEntry, whole: bool) -> Message:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from .. import values
 from ..clock import SystemClock, instant, stamp
+from ..diff import readable
 from ..entries import Cancel, Complete, Failure, Intent
 from ..errors import JournalValueError
 from ..identity import person
@@ -22,8 +24,10 @@ from .rows import Rows
 Summary = dict[str, Any]
 
 
-def summarize(run: RunModel, folded: RunState, rows: Rows) -> Summary:
-    """Return the summary trait of a run's panel."""
+def summarize(
+    run: RunModel, folded: RunState, rows: Rows, forks: Sequence[Summary] = ()
+) -> Summary:
+    """Return the summary trait of a run's panel; ``forks`` are the runs made from it."""
     first = folded.opening
     target = code.run(run.storage.url, run.run_id)
     background = run.session
@@ -35,8 +39,8 @@ def summarize(run: RunModel, folded: RunState, rows: Rows) -> Summary:
         "workflow": _maybe(first.workflow),
         "version": _maybe((folded.latest or first).version),
         "code": _code(run, folded),
-        "source": _source(run, folded),
-        "forks": [],
+        "source": _source(folded),
+        "forks": list(forks),
         "facts": facts(folded),
         "started": folded.started,
         "updated": folded.updated,
@@ -116,7 +120,7 @@ def _code(run: RunModel, folded: RunState) -> Summary:
     return {"state": "loaded", "text": "code loaded"}
 
 
-def _source(run: RunModel, folded: RunState) -> Summary | None:
+def _source(folded: RunState) -> Summary | None:
     source = folded.opening.source
     if source is None:
         return None
@@ -144,12 +148,12 @@ def _question(question: Pending, target: str) -> Summary:
         "deadline": question.deadline,
         "expired": question.expired,
         "context": context,
-        "context_lines": context["text"].count("\n") + 1 if context else 0,
+        "context_lines": readable(question.context).rstrip("\n").count("\n") + 1 if context else 0,
         "form": made,
         "lines": {
             "approve": code.call(target, "approve", by=by, event=question.step_id),
             "reject": code.call(target, "reject", by=by, event=question.step_id),
-            "respond": f"{target}.respond(…, event={question.step_id!a})",
+            "respond": f"{target}.respond(..., event={question.step_id!a})",
         },
     }
 
@@ -198,7 +202,14 @@ def _ending(folded: RunState) -> Summary | None:
     else:
         assert isinstance(entry, Cancel), "the three terminal entries"
         text = first_line(entry.reason or "no reason given")
-    return {"kind": folded.status, "text": text, "offset": entry.offset, "at": entry.timestamp}
+    step = entry.step_id if isinstance(entry, Failure) else None
+    return {
+        "kind": folded.status,
+        "text": text,
+        "offset": entry.offset,
+        "at": entry.timestamp,
+        "step": _maybe(step),
+    }
 
 
 def _can(run: RunModel, folded: RunState) -> Summary:
@@ -216,6 +227,7 @@ def _can(run: RunModel, folded: RunState) -> Summary:
         "fork": blocker or True,
         "start_fork": code_missing or True,
         "go_on": blocker or go_on,
+        "cancel": f"the run is {folded.status}" if folded.terminal else True,
     }
 
 

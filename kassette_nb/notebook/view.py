@@ -116,7 +116,7 @@ class View(anywidget.AnyWidget):
         kind = message.get("type")
         if kind == "open":
             run = self._find(str(message.get("run_id")))
-            self._show("detail", lambda send, publish: Panel(run, send, publish))
+            self._show("detail", lambda send, publish: Panel(run, send, publish, self._runs))
         elif kind == "compare":
             runs = [self._find(str(run_id)) for run_id in message.get("run_ids", [])]
             made = Comparison(runs)
@@ -160,7 +160,7 @@ def _mark(summary: Message) -> object:
 
 def of_run(run: RunModel, runs: RunsModel) -> View:
     """Return the panel of a run; ``runs`` are those that its lineage leads to."""
-    return View(lambda send, publish: Panel(run, send, publish), runs)
+    return View(lambda send, publish: Panel(run, send, publish, runs), runs)
 
 
 def of_runs(runs: RunsModel) -> View:

@@ -124,7 +124,7 @@ class LocalStorage:
         path = self._lock_path(run_id)
         try:
             self._make_directory(self._directory)
-            self._make_directory(path.parent)
+            path.parent.mkdir(mode=0o700, exist_ok=True)  # need not outlive a power cut
             # thread_local: the last thread of a session frees it. A soft lock would outlive a
             # killed process, so a file system without flock is refused instead.
             lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False, mode=0o600)

@@ -66,9 +66,19 @@ Theme = Literal["light", "dark"]
 
 
 def find_browser() -> str | None:
-    """The Chromium to use: `$KASSETTE_BROWSER`, else the first known name on the path."""
+    """The Chromium to use: `$KASSETTE_BROWSER`, else the first known name that runs."""
     chosen = os.environ.get("KASSETTE_BROWSER")
-    return shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, BROWSERS)), None)
+    paths = map(shutil.which, [chosen] if chosen else BROWSERS)
+    return next((path for path in paths if path and _runs(path)), None)
+
+
+def _runs(browser: str) -> bool:
+    # Some distributions put a script under this name that only says how to install it.
+    try:
+        done = subprocess.run([browser, "--version"], capture_output=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def write_notebook(path: Path, cells: Sequence[str]) -> Path:

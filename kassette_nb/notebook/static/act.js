@@ -7,7 +7,7 @@ const SAY = {
   received: "received; recording …",
   receivedAction: "received; working …",
   unsent: "not sent, nothing recorded: run this cell again",
-  silent: "this kernel does not answer the view, nothing recorded: run this cell again",
+  silent: "no answer from this kernel, nothing recorded so far: run this cell again",
 };
 
 class Act {
@@ -46,7 +46,7 @@ class Act {
   /** An `acted` message for this click. */
   hear(msg) {
     if (msg.phase === "received") {
-      if (this.waiting) this.say("received", this.answer ? SAY.received : SAY.receivedAction);
+      if (this.waiting || this.phase === "unsent") this.say("received", this.answer ? SAY.received : SAY.receivedAction);
       return;
     }
     this.stop(msg.phase, msg.text || { done: "done", refused: "refused", failed: "failed" }[msg.phase] || msg.phase, msg);

@@ -232,7 +232,7 @@ class Browser {
     else if (top + 28 > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top + 28 - this.box.clientHeight;
   }
 
-  openRun(id) { this.ctx.opened(); this.ctx.send({ type: "open", run_id: id }); }
+  openRun(id) { this.ctx.send({ type: "open", run_id: id }); }
 
   move(i) { if (this.order.length) this.activate(this.order[Math.min(this.order.length - 1, Math.max(0, i))]); }
 

@@ -4,8 +4,9 @@ const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f
 
 function hiddenMark(c) {
   const code = c.codePointAt(0);
+  if (code === 13) return "\\r";
   if (code < 0x100) return "\\x" + code.toString(16).padStart(2, "0");
-  if (code > 0xffff) return "\\u{" + code.toString(16) + "}";
+  if (code > 0xffff) return "\\U" + code.toString(16).padStart(8, "0");
   return "\\u" + code.toString(16).padStart(4, "0");
 }
 
@@ -160,11 +161,13 @@ function clock(ms, seconds = true) {
 function localTime(iso, seconds = true) {
   const d = new Date(iso);
   if (!iso || isNaN(d)) return "?";
-  const now = new Date();
-  if (d.toDateString() === now.toDateString()) return clock(d, seconds);
+  return d.toDateString() === new Date().toDateString() ? clock(d, seconds) : `${shortDate(d)} ${clock(d, seconds)}`;
+}
+
+function shortDate(at) {
+  const d = new Date(at);
   const month = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"][d.getMonth()];
-  const year = d.getFullYear() === now.getFullYear() ? "" : ` ${d.getFullYear()}`;
-  return `${d.getDate()} ${month}${year} ${clock(d, seconds)}`;
+  return `${d.getDate()} ${month}${d.getFullYear() === new Date().getFullYear() ? "" : ` ${d.getFullYear()}`}`;
 }
 
 const utcTime = (iso) => {

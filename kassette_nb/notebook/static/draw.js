@@ -66,7 +66,7 @@ function drawTimeline(tl) {
   }
   ctx.save();
   ctx.beginPath();
-  ctx.rect(tl.gutter - 3, 0, width - tl.gutter + 3, height);
+  ctx.rect(tl.gutter - 6, 0, width - tl.gutter + 6, height);
   ctx.clip();
 
   // breaks: a pale column, its length said in the middle unless a waiting bar says it
@@ -105,8 +105,9 @@ function drawTimeline(tl) {
 
   // axis
   if (tl.mode === "steps") {
-    const step = Math.max(1, tickStep(1 / tl.scale, 60) >= 10 ? tickStep(1 / tl.scale, 60) : Math.ceil(60 / tl.scale));
-    for (let n = 0; n < tl.rows.length; n += step) {
+    const least = 56 / tl.scale, ten = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+    const step = Math.max(1, [1, 2, 5, 10].map((k) => k * ten).find((k) => k >= least) || 1);
+    for (let n = step === 1 ? 0 : step - 1; n < tl.rows.length; n += step) {
       const x = X(tl.at(n));
       if (x < tl.gutter - 1) continue;
       if (x > width) break;
@@ -125,7 +126,7 @@ function drawTimeline(tl) {
         const x = X(tl.at(t));
         if (x > width) break;
         const at = tl.info.started + t;
-        if (label(step < 1000 ? clock(at) + "." + String(Math.floor(((at % 1000) + 1000) % 1000 / 100)) : day(at) !== lastDay && lastDay !== "" ? `${localTime(at, false).replace(/ \d\d:.*/, "")} ${hour(at)}` : hour(at), x, dim)) {
+        if (label(step < 1000 ? clock(at) + "." + String(Math.floor(((at % 1000) + 1000) % 1000 / 100)) : day(at) !== lastDay && lastDay !== "" ? `${shortDate(at)} ${hour(at)}` : hour(at), x, dim)) {
           lastDay = day(at);
           ctx.fillStyle = line;
           ctx.fillRect(Math.round(x), bottom + 1, 1, 3);
@@ -157,10 +158,15 @@ function drawTimeline(tl) {
     const bad = hasFlag(r, "e") || r.kind === "error";
     if (bad) {
       ctx.strokeStyle = FILL.error;
-      ctx.lineWidth = w >= 6 ? 2 : 1.5;
-      ctx.stroke();
+      ctx.lineWidth = 2;
+      if (w >= 6) ctx.stroke();
+      else { // too narrow for an edge: red above and below, so that the fill stays
+        ctx.fillStyle = FILL.error;
+        ctx.fillRect(x - 0.75, y - 2, w + 1.5, Math.min(5, barH / 2));
+        ctx.fillRect(x - 0.75, y + barH + 2 - Math.min(5, barH / 2), w + 1.5, Math.min(5, barH / 2));
+      }
     }
-    let sign = bad ? "✕" : hasFlag(r, "?") ? "?" : hasFlag(r, "v") ? "✎" : r.kind === "complete" ? "✓" : "";
+    let sign = bad ? "✕" : hasFlag(r, "?") || (hasFlag(r, "w") && tl.mode === "steps") ? "?" : hasFlag(r, "v") ? "✎" : r.kind === "complete" ? "✓" : "";
     if (sign && barH >= 11 && w >= 15) {
       if (r.o < tl.info.copied) { ctx.fillStyle = back; ctx.fillRect(x + 2, y + 1.5, 14, barH - 3); }
       ctx.fillStyle = r.o < tl.info.copied ? ink : kindFill(r) === "wait" ? "#111" : "#fff";
@@ -182,7 +188,7 @@ function drawTimeline(tl) {
     if (!at) continue;
     const x = X(at[0]), full = at[1] - at[0];
     if (x > width || x + full < -4) continue;
-    const lane = tl.rows[i].lane || 0, w = Math.max(hasFlag(tl.rows[i], "?") ? 15 : MIN_BAR, full > 4 ? full - 1 : full);
+    const lane = tl.rows[i].lane || 0, w = Math.max(tl.least(i), full > 4 ? full - 1 : full);
     if (hasFlag(tl.rows[i], "e") || tl.rows[i].kind === "error") { late.push([i, x, w]); continue; }
     if (x + w <= lastX[lane] + 0.5) continue;
     lastX[lane] = x + w;
@@ -192,7 +198,7 @@ function drawTimeline(tl) {
 
   const at = tl.selected >= 0 && tl.rows[tl.selected] ? tl.place(tl.selected) : null;
   if (at) {
-    const x = X(at[0]), w = Math.max(MIN_BAR, at[1] - at[0] - 1), y = laneY(tl.rows[tl.selected].lane || 0);
+    const x = X(at[0]), w = Math.max(tl.least(tl.selected), at[1] - at[0] - 1), y = laneY(tl.rows[tl.selected].lane || 0);
     ctx.strokeStyle = back;
     ctx.lineWidth = 2;
     ctx.beginPath();

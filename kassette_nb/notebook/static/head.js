@@ -50,7 +50,7 @@ class PanelHead {
     this.goOn.disabled = going.go_on !== true;
     tip(this.goOn, going.go_on === true ? "replays what is recorded and goes on in this kernel" : going.go_on || "");
     const open = ["suspended", "running", "interrupted", "ready"].includes(s.state);
-    show(this.cancel, open && (going.cancel === undefined ? going.answer === true : going.cancel === true));
+    show(this.cancel, open && going.cancel === true);
     if (!open && !this.confirm.hidden) show(this.confirm, false);
     if (this.act.phase === "done" && this.stateWas !== s.state) this.act.reset(false);
     this.stateWas = s.state;
@@ -81,6 +81,7 @@ class PanelHead {
 
   factParts(s) {
     const f = s.facts || {}, out = [];
+    if (s.state === "damaged" || s.state === "missing") return out;
     const fact = (figure, words, title) => out.push(el("span.k-fact", { title }, figure ? el("b", null, figure) : null, words));
     if (known(f.steps)) fact(thousands(f.steps), f.steps === 1 ? " step" : " steps");
     if (known(f.tokens)) fact(tokenCount(f.tokens), " tokens", `${thousands(f.tokens)} tokens`);
@@ -106,7 +107,7 @@ class PanelHead {
       for (let i = rows.length - 1; i >= 0 && i > rows.length - 200; i--) if (known(rows[i].t0) && !known(rows[i].t1) && !isWait(rows[i]) && rows[i].kind !== "note") open.push(rows[i]);
       const r = open[open.length - 1];
       if (r) text = `▶ ${r.id} for ${duration(Math.max(0, Math.floor((now - r.t0) / 1000) * 1000)).replace("0 ms", "0 s")}${open.length > 1 ? ` and ${open.length - 1} more` : ""}`;
-      else text = "▶ running";
+      else text = `▶ running, ${duration(Math.max(1000, Math.floor((Date.parse(s.as_of) - Date.parse(s.updated || s.as_of) + Date.now() - arrived) / 1000) * 1000))} since the last entry`;
       if (s.stalled) text += `${text ? " · " : ""}${s.stalled}`;
     }
     put(this.progress, text);

@@ -1,7 +1,7 @@
 // The inspector: what the selected step got and gave, and what can be done from it.
 
 const PARTS = [["result", "Result"], ["args", "Arguments"], ["usage", "Usage"], ["entry", "Entry"]];
-const STEP_KINDS = new Set(["llm", "tool", "step", "value", "sleep"]);
+const NO_STEP = new Set(["suspend", "resume", "intent", "note", "error", "complete", "cancel", "start", "other"]);
 
 class Inspector {
   constructor(ctx, { onLine, onTouch, onMode }) {
@@ -42,6 +42,7 @@ class Inspector {
     this.says = el("div.k-says");
     this.area = el("textarea.k-in.k-area", { "aria-label": "the new result", spellcheck: "false", rows: "6" });
     this.areaHint = el("span.k-dim");
+    this.cannot = el("div.k-dim");
     this.label = el("input.k-in", { type: "text", "aria-label": "label of the new run", placeholder: "label (optional)" });
     this.go = button("Fork and run", () => this.fork(true), { kind: "k-btn.k-strong" });
     this.only = button("Only fork", () => this.fork(false), { kind: "k-btn.k-strong" });
@@ -49,7 +50,7 @@ class Inspector {
     this.controls = el("div.k-formrow", null, this.go, this.only, this.label, this.areaHint, this.shut);
     this.act = new Act(this.ctx, this.controls, { keep: true });
     this.area.addEventListener("input", () => { if (this.row) this.drafts.set(this.row.o, this.area.value); });
-    return el("div.k-editor", { hidden: true, role: "group", "aria-label": "fork" }, this.says, this.area, this.controls, this.act.status);
+    return el("div.k-editor", { hidden: true, role: "group", "aria-label": "fork" }, this.says, this.area, this.controls, this.act.status, this.cannot);
   }
 
   destroy() { this.view.free(); this.act.destroy(); }
@@ -84,7 +85,7 @@ class Inspector {
       if (code) parts.push(el("code.k-mono", null, code));
       return parts.flatMap((p, i) => (i ? [" · ", p] : [p]));
     });
-    const step = STEP_KINDS.has(row.kind) && known(row.t1);
+    const step = !NO_STEP.has(row.kind);
     const reason = info.can && info.can.fork !== true && info.can.fork ? info.can.fork : "";
     show(this.actions, step);
     show(this.again, !reason);
@@ -173,7 +174,7 @@ class Inspector {
     if (!this.cache.has(key) && !this.asked.has(key)) this.ask("value", "result");
     this.fillEditor();
     this.hint(this.mode);
-    (this.mode === "override" ? this.area : this.go).focus({ preventScroll: true });
+    (this.mode === "override" ? this.area : this.go.disabled ? this.only : this.go).focus({ preventScroll: true });
   }
 
   fillEditor() {
@@ -181,8 +182,11 @@ class Inspector {
     const says = value && (edit && value.override_text ? value.override_text : value.fork_text);
     refill(this.says, `${says}/${edit}/${this.row.id}`, () => ticked(says || (edit ? `a new run that keeps what came before, puts your value in place of the result of ${this.row.id}, and goes on from there` : `a new run that keeps what came before ${this.row.id} and runs it again live`)));
     show(this.area, edit);
+    const cannot = this.info.can && typeof this.info.can.start_fork === "string" ? this.info.can.start_fork : "";
+    this.go.disabled = !!cannot;
+    put(this.cannot, cannot ? `Fork and run: ${cannot}` : "");
     if (!edit) { put(this.areaHint, ""); return; }
-    const json = !value || value.format === "json" || value.format === "none" || value.format === "image";
+    const json = !value || value.format === "json" || value.format === "none" || value.format === "image" || hasFlag(this.row, "e"); // in place of an error: JSON
     put(this.areaHint, !value ? "reading the recorded result …" : value.truncated ? `loading all ${byteCount(value.bytes)} …` : json ? "JSON" : "text");
     if (!value || this.filled === this.row.o) return;
     if (value.truncated) { if (!this.whole) { this.whole = true; this.ask("more", "result"); } return; }
@@ -190,7 +194,7 @@ class Inspector {
     this.filled = this.row.o;
     const draft = this.drafts.get(this.row.o);
     if (draft !== undefined) this.area.value = draft;
-    else if (this.area.value !== (value.text || "")) this.area.value = value.format === "none" || value.format === "image" ? "" : value.text || "";
+    else if (this.area.value !== (value.text || "")) this.area.value = value.format === "none" || value.format === "image" || hasFlag(this.row, "e") ? "" : value.text || "";
     this.format = json ? "json" : "text";
   }
 

@@ -42,8 +42,7 @@ class StepList {
     Object.assign(this, { rows, info });
     const longest = rows.reduce((n, r) => Math.max(n, r.id.length), 0);
     this.node.style.setProperty("--k-idw", `${Math.min(Math.max(longest, 6), 18)}ch`);
-    this.costs = rows.some((r) => known(r.c));
-    this.node.classList.toggle("k-nocost", !this.costs);
+    this.node.style.setProperty("--k-tw", rows.some((r) => known(r.d) || hasFlag(r, "w")) ? "54px" : "0px");
     this.build();
     this.draw();
   }
@@ -111,7 +110,7 @@ class StepList {
     else this.box.removeAttribute("aria-activedescendant");
     const empty = this.items.length === 0;
     if (empty && !this.empty) this.box.append(this.empty = el("div.k-none"));
-    if (this.empty) { show(this.empty, empty); put(this.empty, this.rows.length ? "no step matches the filter" : "no steps yet"); }
+    if (this.empty) { show(this.empty, empty); put(this.empty, this.rows.length ? "no step matches the filter" : this.info.none); }
   }
 
   makeRow() {

@@ -13,10 +13,12 @@ class Slot {
     const { view, ch } = this;
     return {
       ch, acts: this.acts, root: view.root,
-      send: (msg) => view.send({ ch, ...msg }),
+      send: (msg) => {
+        if (msg.type === "open" || msg.type === "compare") view.opening = true;
+        return view.send({ ch, ...msg });
+      },
       kernelState: () => view.kernelState(),
       offline: () => view.offline,
-      opened: () => { view.scrollToDetail = true; },
     };
   }
 
@@ -25,7 +27,13 @@ class Slot {
     const summary = this.view.model.get(this.ch);
     const make = summary && COMPONENTS[summary.kind];
     const identity = make ? make.identity(summary) : null;
-    if (identity && identity === this.identity) { this.component.update(summary); return; }
+    const opening = this.ch === "detail" && this.view.opening;
+    if (this.ch === "detail") this.view.opening = false;
+    if (identity && identity === this.identity) {
+      this.component.update(summary);
+      if (opening) this.hello(); // opened again: another handler is behind it now
+      return;
+    }
     this.drop();
     if (!make) {
       if (this.ch === "main") this.node.replaceChildren(el("div.k-none", null, "this view is empty: run the cell again"));
@@ -35,10 +43,7 @@ class Slot {
     this.component = new make(this.context(), summary, { closable: this.ch === "detail" });
     this.node.replaceChildren(this.component.node);
     this.hello();
-    if (this.ch === "detail" && this.view.scrollToDetail) {
-      this.view.scrollToDetail = false;
-      this.node.scrollIntoView({ block: "nearest" });
-    }
+    if (opening) this.node.scrollIntoView({ block: "nearest" });
   }
 
   hello() {
@@ -50,12 +55,23 @@ class Slot {
   hear(msg) {
     clearTimeout(this.unheard);
     this.view.heard();
+    if (msg.type === "failed") { this.failed(msg); return; }
     if (!this.component) return;
     if (msg.of !== undefined && msg.of !== null && this.component.summary.run_id !== undefined && msg.of !== this.component.summary.run_id) return;
     if (msg.type === "acted") {
       const act = this.acts.get(msg.n);
       if (act) act.hear(msg);
     } else this.component.hear(msg);
+  }
+
+  /** An exception of the kernel's side, which Jupyter would show nowhere. */
+  failed(msg) {
+    for (const act of this.acts.values()) if (act.waiting) act.hear({ ...msg, phase: "failed" });
+    const box = el("div.k-failure", { role: "alert" }, el("span.k-say", null, "✕ ", msg.text || "an exception in the kernel"),
+      button("dismiss", () => box.remove(), { kind: "k-link" }), msg.traceback ? el("details.k-trace", null, el("summary", null, "traceback"), el("pre", { tabindex: "0" }, msg.traceback)) : null);
+    if (this.failure) this.failure.remove();
+    this.failure = box;
+    this.node.prepend(box);
   }
 
   drop() {

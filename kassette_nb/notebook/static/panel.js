@@ -69,7 +69,8 @@ class Panel {
   draw() {
     const info = this.info(), keep = this.rows[this.selected] ? this.rows[this.selected].o : null;
     const selectedOffset = this.wanted !== undefined ? this.wanted : this.offset !== undefined ? this.offset : keep;
-    this.list.setData(this.rows, info);
+    this.list.setData(this.rows, { ...info, none: ["damaged", "missing"].includes(this.summary.state) ? "no step can be read" : "no steps yet" });
+    show(this.timeline.node, this.rows.length > 0);
     this.timeline.setData(this.rows, { ...info, sessions: info.marks });
     let i = this.pinned && known(selectedOffset) ? this.indexOf(selectedOffset) : this.whatMatters();
     if (i < 0) i = this.whatMatters();
@@ -99,7 +100,7 @@ class Panel {
 
   offsetOf(q) {
     if (known(q.offset)) return q.offset;
-    for (let i = this.rows.length - 1; i >= 0; i--) if (this.rows[i].id === q.id && this.rows[i].kind === "suspend") return this.rows[i].o;
+    for (let i = this.rows.length - 1; i >= 0; i--) if (visible(this.rows[i].id) === visible(q.id) && this.rows[i].kind === "suspend") return this.rows[i].o;
     return null;
   }
 

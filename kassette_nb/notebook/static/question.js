@@ -98,18 +98,20 @@ class QuestionCard {
     if (!this.value || !this.node.isConnected || !this.context.clientHeight) return;
     const here = (this.value.text || "").replace(/\n$/, "").split("\n").length;
     const total = Math.max(here, this.q.context_lines || 0);
+    const cut = this.value.truncated && total === here; // how many there are in all is not known
+    const all = cut ? `more than ${thousands(total)}` : thousands(total);
     const rows = this.context.querySelectorAll(".k-line");
     const top = this.context.getBoundingClientRect().top, bottom = top + this.context.clientHeight;
     const scrolls = this.context.scrollHeight > this.context.clientHeight + 2;
-    let text = here === total ? (total === 1 ? "all of it, 1 line" : `all ${thousands(total)} lines`) : `${thousands(here)} of ${thousands(total)} lines are here`;
+    let text = cut ? `the first ${plural(here, "line")}, ${byteCount(this.value.shown)} of ${byteCount(this.value.bytes)}` : here === total ? (total === 1 ? "all of it, 1 line" : `all ${thousands(total)} lines`) : `${thousands(here)} of ${thousands(total)} lines are here`;
     if (scrolls && rows.length) {
       const first = this.findRow(rows, (box) => box.bottom > top + 2), last = this.findRow(rows, (box) => box.bottom > bottom + 2);
       const a = first + 1, b = Math.max(a, last);
-      const cut = value => (value ? ` · the first ${thousands(here)} are here` : "");
-      text = a === 1 && b >= total ? `all ${plural(total, "line")}` : a === 1 ? `${thousands(b)} of ${thousands(total)} lines in view, scroll for the rest${cut(here < total)}` : `lines ${thousands(a)}–${thousands(b)} of ${thousands(total)}${cut(here < total)}`;
+      const more = here < total ? ` · the first ${thousands(here)} are here` : "";
+      text = a === 1 && b >= total && !cut ? `all ${plural(total, "line")}` : a === 1 ? `${thousands(b)} of ${all} lines in view, scroll for the rest${more}` : `lines ${thousands(a)}–${thousands(b)} of ${all}${more}`;
     }
     put(this.lines, text);
-    this.contextFoot.classList.toggle("k-cutmark", scrolls || here < total);
+    this.contextFoot.classList.toggle("k-cutmark", scrolls || cut || here < total);
   }
 
   findRow(rows, test) {
@@ -119,7 +121,7 @@ class QuestionCard {
   }
 
   send(verb, more) {
-    this.act.run({ verb, id: this.q.id, event: this.q.event, by: this.by.value.trim(), note: this.note.value, ...more });
+    this.act.run({ verb, id: this.q.id, event: this.q.event, by: this.by.value.trim() || null, note: this.note.value, ...more });
   }
 
   respond() {

@@ -69,13 +69,15 @@ class Timeline {
   setData(rows, info) {
     Object.assign(this, { rows, info });
     this.ends = rows.map((r) => (known(r.t1) ? Math.max(r.t1, r.t0) : known(r.t0) ? (isWait(r) || info.live ? Math.max(r.t0, info.now) : r.t0) : 0)); // open and not running: its end is unknown
-    const timed = rows.reduce((n, r) => n + (known(r.t0) ? 1 : 0), 0);
-    const can = timed > 0 && timed >= rows.length / 2;
+    const calls = rows.filter((r) => !isWait(r) && !["error", "complete", "cancel", "note", "start", "other"].includes(r.kind));
+    const timed = calls.filter((r) => known(r.t0)).length;
+    const can = timed > 0 && timed >= calls.length / 2;
     for (const option of this.axis.options) option.disabled = option.value !== "steps" && !can;
     if (!can) this.mode = "steps";
     else if (this.auto) this.mode = "work";
     this.axis.value = this.mode;
     this.axis.title = can ? "" : "no start times are recorded: steps in order";
+    this.doubt = rows.some((r) => hasFlag(r, "?"));
     this.lanes = Math.max(1, info.lanes.length, 1 + rows.reduce((n, r) => Math.max(n, r.lane || 0), 0));
     this.laneH = this.lanes <= 3 ? 24 : this.lanes <= 5 ? 17 : Math.max(4, Math.floor(84 / this.lanes));
     this.height = TOP + this.lanes * this.laneH + AXIS_H;
@@ -86,7 +88,7 @@ class Timeline {
   }
 
   layout() {
-    if (this.mode === "steps") this.pieces = [{ a: 0, b: Math.max(1, this.rows.length), brk: false }];
+    if (this.mode === "steps") this.pieces = [{ a: 0, b: Math.max(1, this.rows.length) - 0.1, brk: false }];
     else this.pieces = timePieces(this.rows, this.ends, this.mode === "work");
     let work = 0, breaks = 0;
     for (const p of this.pieces) {
@@ -104,10 +106,11 @@ class Timeline {
   share(e) { const box = this.canvas.getBoundingClientRect(); return (e.clientX - box.left - this.gutter) / Math.max(1, this.plotW); }
 
   measure() {
-    this.gutter = this.lanes > 1 || (this.info.lanes[0] && this.info.lanes[0] !== "main") ? GUTTER : 2;
-    this.plotW = Math.max(40, (this.holder.clientWidth || 600) - this.gutter - 4);
+    this.gutter = this.lanes > 1 || (this.info.lanes[0] && this.info.lanes[0] !== "main") ? GUTTER : 6;
+    this.plotW = Math.max(40, (this.holder.clientWidth || 600) - this.gutter - (this.doubt ? 20 : 7));
     this.breakW = this.breaks ? Math.min(BREAK_W, (this.plotW * 0.45) / this.breaks) : 0;
     this.scale = ((this.plotW - this.breaks * this.breakW) / this.work) * this.zoom;
+    if (this.mode === "steps") this.scale = Math.min(this.scale, 90 * this.zoom);
     this.total = this.work * this.scale + this.breaks * this.breakW;
     this.left = Math.min(Math.max(0, this.left), Math.max(0, this.total - this.plotW));
   }
@@ -122,6 +125,9 @@ class Timeline {
     const f = Math.min(Math.max(t, p.a), p.b) - p.a;
     return p.brk ? p.w * this.scale + (p.n + f / (p.b - p.a)) * this.breakW : (p.w + f) * this.scale + p.n * this.breakW;
   }
+
+  /** The narrowest a bar gets: one in doubt has room for its sign. */
+  least(i) { return hasFlag(this.rows[i], "?") ? 15 : MIN_BAR; }
 
   place(i) {
     const r = this.rows[i];
@@ -208,7 +214,8 @@ class Timeline {
       if (hasFlag(r, "e")) error = true;
       if (hasFlag(r, "v")) edited = true;
     }
-    const words = { llm: "llm", tool: "tool", step: "step", wait: "waiting" };
+    const waits = this.rows.some(isWait);
+    const words = { llm: "llm", tool: "tool", step: "step", wait: this.doubt ? (waits ? "waiting, ? in doubt" : "? in doubt") : "waiting" };
     const keys = Object.keys(seen).filter((k) => seen[k]).map((k) => [`k-key k-fill-${k}`, words[k]]);
     if (this.info.copied) keys.push(["k-key k-hatch", "copied"]);
     if (error) keys.push(["k-key k-bad k-fill-tool", "✕ error"]);

@@ -120,6 +120,7 @@ class ValueView {
     this.size = el("span.k-dim");
     this.all = button("", () => { put(this.all, "loading …"); onMore(); }, { kind: "k-link", hidden: true });
     this.copy = copyButton(() => (this.value ? this.value.text || "" : ""), () => this.body);
+    show(this.copy, false);
     this.bar = el("span.k-valuebar", null, this.size, this.all, this.copy);
   }
 

@@ -1,0 +1,170 @@
+"""Pandas and the command line see the same runs as the panel."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import kassette_nb as kb
+from kassette_nb import cli, kassette
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+GOOD = str(GOLDEN / "good")
+
+
+def test_the_frame_of_runs_has_its_documented_columns_and_missing_values() -> None:
+    frame = kb.open(GOOD).frame().set_index("run_id")
+    assert frame.dtypes.astype(str).to_dict() == {
+        "label": "string", "state": "string", "workflow": "string", "version": "string",
+        "waiting_on": "string", "steps": "Int64", "tokens": "Int64", "cost_usd": "Float64",
+        "unpriced": "Int64", "started": "datetime64[ms, UTC]", "updated": "datetime64[ms, UTC]",
+        "source": "string", "source_offset": "Int64", "error": "string", "damage": "string",
+    }  # fmt: skip
+    assert frame.loc["attempt-b", "source"] == "attempt-a"
+    assert frame.loc["attempt-b", "error"] == "GaveUp: 4 tests fail"
+    assert frame.loc["attempt-a", "tokens"] == 4080
+    assert frame.loc["attempt-b", "cost_usd"] == pytest.approx(0.0126)
+    assert frame.loc["INC-4821", "tokens"] is pd.NA
+    assert frame.loc["loan-two-pending", "waiting_on"] == "appraisal/visit, credit/override"
+
+
+def test_damaged_runs_are_rows_with_their_reason() -> None:
+    frame = kb.open(GOLDEN / "damaged").frame()
+    damaged = frame[frame.state == "damaged"]
+    assert len(damaged) == 11
+    assert damaged.damage.str.contains("left untouched").all()
+
+
+def test_steps_and_entries_of_one_run() -> None:
+    run = kb.open(GOOD)["attempt-b"]
+    steps = run.steps()
+    assert list(steps.step_id) == ["llm", "run", "llm#2", "edit", "run#2", "llm#3"]
+    assert list(steps.copied) == [True, True, True, False, False, False]
+    assert steps.seconds.isna().all(), "not recorded is missing, never zero"
+    assert steps.loc[1, "result"] == "exit 0 · stdout 344"
+    entries = run.entries()
+    assert list(entries["type"])[-1] == "error"
+    assert entries["bytes"].sum() == (GOLDEN / "good" / "attempt-b.jsonl").stat().st_size
+
+
+def test_empty_storages_give_empty_frames_with_columns(tmp_path: Path) -> None:
+    runs = kb.open(tmp_path)
+    assert len(runs.frame()) == len(runs.steps()) == 0
+    assert "cost_usd" in runs.steps().columns
+
+
+def test_a_comparison_is_a_tidy_frame() -> None:
+    runs = kb.open(GOOD)
+    frame = runs["attempt-a"].diff(runs["attempt-b"]).frame()
+    status = frame[frame.run_id == "attempt-b"].set_index("row").status
+    assert list(status) == ["same", "same", "same", "changed", "changed", "inserted"]
+
+
+def run(*args: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli.main, list(args))
+    return result.exit_code, result.output
+
+
+def test_list_prints_an_id_a_line() -> None:
+    code, out = run("--storage", GOOD, "list", "--limit", "2")
+    assert code == 0
+    assert out == '{"runId":"INC-4821"}\n{"runId":"INC-4900-suspended"}\n'
+
+
+def test_status_prints_one_object() -> None:
+    code, out = run("--storage", GOOD, "status", "loan-two-pending")
+    assert code == 0
+    status = json.loads(out)
+    assert status["status"] == "suspended"
+    assert [q["stepId"] for q in status["waitingOn"]] == ["appraisal/visit", "credit/override"]
+    assert json.loads(run("--storage", GOOD, "status", "failed")[1])["error"]["name"] == "ToolError"
+
+
+def test_dump_prints_the_lines_as_they_are() -> None:
+    code, out = run("--storage", GOOD, "dump", "unknown-fields", "--offset", "1")
+    assert code == 0
+    lines = (GOLDEN / "good" / "unknown-fields.jsonl").read_text().splitlines(keepends=True)
+    assert out == "".join(lines[1:])
+
+
+def test_fork_prints_the_new_id(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes((GOLDEN / "good" / "attempt-a.jsonl").read_bytes())
+    here = ("--storage", str(tmp_path))
+    assert run(*here, "fork", "a", "--from-step", "edit") == (0, '{"runId":"a.2"}\n')
+    assert (
+        run(*here, "fork", "a", "--from-offset", "3", "--new-run-id", "b")[1] == '{"runId":"b"}\n'
+    )
+    assert run(*here, "fork", "a")[0] == 2
+    code, out = run(*here, "fork", "a", "--from-step", "nowhere")
+    assert (code, "no step 'nowhere'" in out) == (1, True)
+    assert sorted(p.stem for p in tmp_path.glob("*.jsonl")) == ["a", "a.2", "b"]
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (("status", "nope"), "no run 'nope'"),
+        (("status", "../nope"), "is not a run id"),
+        (("dump", "nope"), "no run 'nope'"),
+    ],
+)
+def test_a_bad_id_is_one_line_and_no_traceback(args: tuple[str, ...], reason: str) -> None:
+    code, out = run("--storage", GOOD, *args)
+    assert code == 1
+    assert out.startswith("Error: ")
+    assert reason in out
+
+
+def test_a_damaged_journal_is_named_on_the_command_line() -> None:
+    code, out = run("--storage", str(GOLDEN / "damaged"), "status", "bad-middle")
+    assert code == 1
+    assert "bad-middle.jsonl, line 2: not valid JSON" in out
+
+
+def test_an_agent_starts_without_paying_for_the_notebook(tmp_path: Path) -> None:
+    agent = (
+        "import sys, asyncio, kassette_nb\n"
+        "@kassette_nb.kassette(storage=sys.argv[1])\n"
+        "async def hello(ctx): return await ctx.step('greet', lambda: 'hi')\n"
+        "asyncio.run(hello.start(run_id='r'))\n"
+        "heavy = {'pandas', 'plotly', 'ipywidgets', 'anywidget', 'IPython', 'nbformat', 'numpy',\n"
+        "         'jsonschema'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", agent, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert out.stdout == "[]\n"
+
+
+def test_the_public_names_are_few_and_all_there() -> None:
+    assert len(kb.__all__) <= 25
+    for name in kb.__all__:
+        assert getattr(kb, name) is not None
+    assert kb.open is not None
+    assert "open" not in kb.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = kb.nothing
+
+
+def test_awaiting_a_run_waits_for_another_session_to_settle(tmp_path: Path) -> None:
+    @kassette(storage=tmp_path, name="slow")
+    async def slow(ctx: kb.Context) -> str:
+        await ctx.step("wait", asyncio.sleep, 0.2)
+        return "done"
+
+    async def scenario() -> None:
+        task = asyncio.create_task(slow.start(run_id="r"))
+        await asyncio.sleep(0.05)
+        run = kb.open(tmp_path)["r"]
+        assert run.state == "running"
+        await run
+        assert run.state == "completed"
+        await task
+
+    asyncio.run(scenario())
