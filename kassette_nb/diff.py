@@ -96,7 +96,8 @@ def shared(rows: Sequence[Row]) -> int:
 def difference(before: Step | None, after: Step | None) -> str:
     """Return the difference of two steps' results as a unified diff; empty where there is none."""
     old, new = (_lines(step) for step in (before, after))
-    return "\n".join(difflib.unified_diff(old, new, lineterm="", n=CONTEXT))
+    # The first two lines would name files; these are values.
+    return "\n".join([*difflib.unified_diff(old, new, lineterm="", n=CONTEXT)][2:])
 
 
 def _pairs(base: list[str], other: list[str]) -> dict[int, int]:

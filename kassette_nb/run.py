@@ -18,6 +18,7 @@ from .clock import SystemClock
 from .entries import ErrorInfo, Failure, Source, Step, Usage
 from .errors import JournalCorruptionError, KassetteError, UnknownRunError
 from .journal import Journal, parse, read
+from .model import RunsModel
 from .storage import Storage
 from .values import JSON
 from .workflow import Workflow, registry
@@ -69,9 +70,10 @@ class RecordedStep:
 class Run:
     """One run, seen from outside. Made by `Runs`."""
 
-    def __init__(self, storage: Storage, run_id: str) -> None:
+    def __init__(self, storage: Storage, run_id: str, runs: RunsModel) -> None:
         self.storage = storage
         self.run_id = run_id
+        self._runs = runs
         self._journal: Journal | None = None
 
     def __repr__(self) -> str:
@@ -203,9 +205,8 @@ class Run:
     def panel(self) -> View:
         """Return the bare widget of this run's panel."""
         from .notebook import view
-        from .runs import Runs
 
-        return view.of_run(self, Runs(self.storage))
+        return view.of_run(self, self._runs)
 
     def diff(self, other: Run) -> Comparison:
         """Align this run with another one; see `kassette_nb.compare`."""
@@ -317,7 +318,7 @@ class Run:
             new_run_id=new_run_id,
             label=label,
         )
-        run = Run(self.storage, made)
+        run = Run(self.storage, made, self._runs)
         return run.resume() if start else run
 
     def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:

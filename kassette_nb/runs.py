@@ -93,7 +93,7 @@ class Runs(Mapping[str, "Run"]):
         return isinstance(run_id, str) and run_id in self.storage.list()
 
     def __repr__(self) -> str:
-        return f"<{len(self)} runs in {self.storage.place}>"
+        return f"<{len(self)} runs in {self.storage.url}>"
 
     def _ipython_display_(self) -> None:
         if not display.show("runs", self):
@@ -103,7 +103,7 @@ class Runs(Mapping[str, "Run"]):
         return self.html()
 
     def _look(self, run_id: str) -> Run:
-        return self._known.setdefault(run_id, Run(self.storage, run_id))
+        return self._known.setdefault(run_id, Run(self.storage, run_id, self))
 
     def frame(self) -> pd.DataFrame:
         """Return one row a run; see `kassette_nb.frames.runs_frame`."""

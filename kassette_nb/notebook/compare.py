@@ -11,7 +11,7 @@ from ..entries import Complete, Failure, Step
 from ..errors import KassetteError
 from ..model import RunModel
 from ..preview import preview
-from ..state import RunState
+from ..state import RunState, Spend
 from ..text import first_line, visible
 from . import code
 from .present import nothing, text_value
@@ -152,11 +152,9 @@ class ComparePanel:
     def summary(self) -> Message:
         """Return the summary trait."""
         made = self.comparison
-        owns = [folded.own for folded in made.states]
-        # A fork's own spend excludes its copied prefix, so the sum counts a shared prefix once
-        # where its source is among the runs.
-        tokens = [own.tokens for own in owns if own.tokens is not None]
-        costs = [own.cost_usd for own in owns if own.cost_usd is not None]
+        spends = [folded.own for folded in made.states] + _prefixes(made)
+        tokens = [spend.tokens for spend in spends if spend.tokens is not None]
+        costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
         return {
             "kind": "compare",
             "title": made.title,
@@ -210,6 +208,20 @@ class ComparePanel:
         if not changed:
             return {**reply, "title": f"{title} · equal", **text_value(_text(after), whole=whole)}
         return {**reply, "title": title, **text_value(changed, "diff", whole=whole)}
+
+
+def _prefixes(made: Comparison) -> list[Spend]:
+    """Return what was spent on copied steps, once for each source that is not itself compared."""
+    compared = {run.run_id for run in made.runs}
+    longest: dict[str, RunState] = {}
+    for folded in made.states:
+        source = folded.opening.source
+        if source is None or source.run_id in compared:
+            continue
+        known = longest.get(source.run_id)
+        if known is None or known.copied < folded.copied:
+            longest[source.run_id] = folded
+    return [folded.prefix for folded in longest.values()]
 
 
 def _index(index: Any, things: Sequence[object]) -> int | None:

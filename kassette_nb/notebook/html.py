@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from html import escape as escape_html
 
+from ..clock import SystemClock, stamp
 from ..entries import Step
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
@@ -98,7 +99,10 @@ def runs(shown: RunsModel) -> str:
     hidden = len(rows) - SHOWN
     more = f"<p>… and {hidden} more</p>" if hidden > 0 else ""
     body = "".join(rows[:SHOWN])
-    head = f"<p><b>{len(rows)} runs</b> in {_e(shown.storage.place)}</p>"
+    head = (
+        f"<p><b>{len(rows)} runs</b> in {_e(shown.storage.url)} · "
+        f'<span class="m">as of {_time(stamp(SystemClock().now()))}</span></p>'
+    )
     table = _table(("run", "state", "workflow", "about", ""), body) if rows else ""
     return _twin(head + table + more)
 

@@ -1,4 +1,4 @@
-"""The demo's agent decides from what it reads: with another bug it does something else, or fails."""
+"""The demo's agent decides from what it reads: with another bug it does another thing, or fails."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_the_bug_is_repaired_by_the_second_plan_only(make: Make) -> None:
 
 
 def test_with_another_bug_there_is_no_patch(make: Make) -> None:
-    repair = make(("    minutes, seconds = divmod(seconds, 60)", "    seconds = round(seconds)\n"
-                   "    minutes, seconds = divmod(seconds, 60)"), SECOND_BUG)  # fmt: skip
+    split = "    minutes, seconds = divmod(seconds, 60)"
+    repair = make((split, f"    seconds = round(seconds)\n{split}"), SECOND_BUG)
     first = attempt(repair, task="repair")
     assert first.result == {"fixed": False, "tests": "1 failed, 4 passed"}
     steps = kb.open("file:demo/runs")[first.run_id].steps()

@@ -173,7 +173,7 @@ class Questions {
   update(summary) {
     this.summary = summary;
     const questions = summary.questions || [], doubts = summary.doubts || [];
-    const wanted = new Map([...questions.map((q) => [`q/${q.event || q.id}`, q]), ...doubts.map((d) => [`d/${d.id}/${d.attempt}`, d])]);
+    const wanted = new Map([...questions.map((q) => [`q/${q.id}`, q]), ...doubts.map((d) => [`d/${d.id}/${d.attempt}`, d])]);
     for (const [key, card] of this.cards) {
       if (wanted.has(key)) continue;
       if (card.act && (card.act.phase === "refused" || card.act.phase === "failed")) this.late = card.act.status.querySelector(".k-say").textContent;

@@ -1,0 +1,270 @@
+"""The debugger in a real JupyterLab: clicks, keys, what a reopened notebook shows, hostile text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import scenes
+from tests.browser.lab import Lab, wait_until
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+SETUP = """
+import asyncio, time
+import kassette_nb as kb
+from kassette_nb import kassette
+%load_ext kassette_nb
+
+@kassette(storage="runs")
+async def patcher(ctx, note="x"):
+    plan = await ctx.step("plan", lambda: "-old line\\n+new line\\n")
+    answer = await ctx.suspend("apply-patch", prompt="Apply this patch?", context=plan)
+    if not answer["approved"]:
+        return {"applied": False, "why": answer["note"]}
+    await ctx.step("apply", lambda: "1 file changed")
+    return {"applied": True}
+
+runs = kb.open("runs")
+"""
+
+
+@pytest.fixture(scope="module")
+def lab_env() -> dict[str, str]:
+    return {"KASSETTE_BY": "ana"}
+
+
+def entries(lab: Lab, run_id: str, folder: str = "runs") -> list[dict[str, Any]]:
+    path = lab.root / folder / f"{run_id}.jsonl"
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+
+
+def open_panel(lab: Lab, name: str, run_id: str) -> Any:
+    """A notebook with a suspended run and its panel in cell 1."""
+    cells = [SETUP, f"await patcher.start(run_id={run_id!r})\nruns[{run_id!r}]", "1 + 1", "2 + 2"]
+    lab.open(lab.write(f"{name}.ipynb", cells))
+    lab.run_cell(0)
+    lab.run_cell(1)
+    panel = lab.cell_output(1).locator(".kas")
+    expect(panel).to_contain_text("Apply this patch?")
+    return panel
+
+
+def settle(panel: Any) -> None:
+    """A question that has just appeared takes no click for a moment."""
+    expect(panel.locator(".k-settling")).to_have_count(0)
+    time.sleep(0.65)
+
+
+def test_approve_is_one_resume_line_and_the_run_goes_on(lab: Lab) -> None:
+    panel = open_panel(lab, "approve", "r-approve")
+    settle(panel)
+    panel.get_by_role("textbox", name="note for the agent").fill("looks right")
+    panel.get_by_role("button", name="Approve").click()
+    expect(panel).to_contain_text("completed")
+    expect(panel.locator(".k-decision")).to_contain_text("approved by ana")
+    resumed = [e for e in entries(lab, "r-approve") if e["type"] == "resume"]
+    (answer,) = resumed
+    assert answer["value"] == {"approved": True, "note": "looks right"}
+    assert (answer["by"], answer["eventName"]) == ("ana", "apply-patch")
+    assert entries(lab, "r-approve")[-1]["result"] == {"applied": True}
+    assert lab.console_errors == []
+
+
+def test_reject_with_a_note_reaches_the_agent(lab: Lab) -> None:
+    panel = open_panel(lab, "reject", "r-reject")
+    settle(panel)
+    panel.get_by_role("textbox", name="note for the agent").fill("wrong file")
+    panel.get_by_role("button", name="Reject").click()
+    expect(panel).to_contain_text("completed")
+    assert entries(lab, "r-reject")[-1]["result"] == {"applied": False, "why": "wrong file"}
+
+
+def test_a_double_click_is_one_answer(lab: Lab) -> None:
+    panel = open_panel(lab, "double", "r-double")
+    settle(panel)
+    panel.get_by_role("button", name="Approve").dblclick()
+    expect(panel).to_contain_text("completed")
+    assert [e["type"] for e in entries(lab, "r-double")].count("resume") == 1
+
+
+def test_the_second_of_two_panels_says_who_was_first(lab: Lab) -> None:
+    panel = open_panel(lab, "two", "r-two")
+    settle(panel)
+    path = lab.root / "runs" / "r-two.jsonl"
+    # Another process answers; the panel has not heard of it when the button is pressed.
+    shutil.copy(path, lab.root / "before.jsonl")
+    last = entries(lab, "r-two")[-1]
+    line = {
+        "type": "resume", "session": last["session"] + 1, "offset": last["offset"] + 1,
+        "timestamp": "2026-11-30T12:00:00.000Z", "eventName": "apply-patch",
+        "stepId": "apply-patch", "value": {"approved": False}, "by": "bob",
+    }  # fmt: skip
+    button = panel.get_by_role("button", name="Approve")
+    button.evaluate("b => { window.approve = b; }")
+    with path.open("ab") as journal:
+        journal.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    lab.page.evaluate("window.approve.click()")
+    expect(panel).to_contain_text("bob")
+    types = [e["type"] for e in entries(lab, "r-two")]
+    assert types.count("resume") == 1
+
+
+def test_a_blocking_cell_delays_the_answer_and_the_panel_says_so(lab: Lab) -> None:
+    panel = open_panel(lab, "busy", "r-busy")
+    cell = lab.cell(2)
+    cell.locator(".cm-line").first.click()
+    lab.page.keyboard.press("Control+a")
+    lab.page.keyboard.type("print('asleep', flush=True); time.sleep(5)")
+    settle(panel)
+    lab.run_cell(2, wait=False)
+    expect(lab.cell_output(2)).to_contain_text("asleep")
+    panel.get_by_role("button", name="Approve").click()
+    expect(panel).to_contain_text("the kernel is busy; the answer waits")
+    assert [e["type"] for e in entries(lab, "r-busy")].count("resume") == 0
+    expect(panel).to_contain_text("completed", timeout=20_000)
+    assert [e["type"] for e in entries(lab, "r-busy")].count("resume") == 1
+
+
+def test_a_panel_of_a_restarted_kernel_says_that_nothing_was_recorded(lab: Lab) -> None:
+    panel = open_panel(lab, "restarted", "r-restarted")
+    settle(panel)
+    lab.restart_kernel()
+    if panel.get_by_role("button", name="Approve").is_visible():
+        panel.get_by_role("button", name="Approve").click()
+    expect(panel).to_contain_text("run this cell again", timeout=15_000)
+    assert entries(lab, "r-restarted")[-1]["type"] == "suspend"
+
+
+def test_keys_in_a_focused_panel_leave_the_cells_alone(lab: Lab) -> None:
+    panel = open_panel(lab, "keys", "r-keys")
+    before = lab.cell_count()
+    prompts = [lab.cell(i).locator(".jp-InputArea-prompt").inner_text() for i in range(4)]
+    panel.get_by_role("listbox").focus()
+    for key in ("a", "d", "d", "b", "x", "Control+Enter", "Shift+Enter", "Enter", "ArrowUp"):
+        lab.page.keyboard.press(key)
+    time.sleep(0.5)
+    assert lab.cell_count() == before
+    after = [lab.cell(i).locator(".jp-InputArea-prompt").inner_text() for i in range(4)]
+    assert after == prompts
+    assert entries(lab, "r-keys")[-1]["type"] == "suspend", "Enter is no answer"
+
+
+def test_a_trusted_notebook_reopened_without_a_kernel_shows_the_twin(lab: Lab) -> None:
+    panel = open_panel(lab, "reopened", "r-reopened")
+    twin = lab.cell_output(1).locator(".kst")
+    assert not twin.is_visible(), "the live view is there"
+    settle(panel)
+    lab.reopen(trusted=True, kernel=False)
+    output = lab.cell_output(1)
+    expect(output.locator(".kst")).to_be_visible()
+    expect(output.locator(".kst")).to_contain_text("Apply this patch?")
+    expect(output.locator(".kst table")).to_contain_text("plan")
+    assert not output.get_by_text("Error displaying widget").is_visible()
+    lab.reopen(trusted=False, kernel=False)
+    expect(lab.cell_output(1)).to_contain_text("Apply this patch?")
+
+
+def test_the_twin_is_rewritten_when_the_run_settles(lab: Lab) -> None:
+    panel = open_panel(lab, "settled", "r-settled")
+    settle(panel)
+    panel.get_by_role("button", name="Approve").click()
+    expect(panel).to_contain_text("completed")
+
+    def twin() -> str:
+        return str(lab.outputs(1))
+
+    wait_until(lambda: "apply-patch approved by ana" in twin(), "the twin is rewritten")
+    expect(panel.get_by_role("listbox")).to_be_visible()
+    lab.reopen(trusted=True, kernel=False)
+    expect(lab.cell_output(1).locator(".kst")).to_contain_text("completed")
+
+
+def test_running_again_from_a_step_makes_a_fork_that_opens_below(lab: Lab) -> None:
+    panel = open_panel(lab, "fork", "r-fork")
+    settle(panel)
+    panel.get_by_role("button", name="Approve").click()
+    expect(panel).to_contain_text("completed")
+    panel.get_by_role("listbox").focus()
+    lab.page.keyboard.press("Home")
+    expect(panel.get_by_role("button", name="Run again from plan")).to_be_visible()
+    panel.get_by_role("button", name="Change its result").click()
+    panel.locator("textarea").fill("-old line\n+another line\n")
+    panel.get_by_role("button", name="Fork and run").click()
+    expect(panel).to_contain_text("r-fork.2")
+    wait_until(
+        lambda: entries(lab, "r-fork.2")[-1]["type"] == "suspend", "the fork runs to its question"
+    )
+    fork = entries(lab, "r-fork.2")
+    assert fork[0]["source"] == {"runId": "r-fork", "fromOffset": 2}
+    assert fork[1]["result"] == "-old line\n+another line\n"
+    assert fork[1]["overridden"] is True
+
+
+def test_the_panel_follows_a_run_of_another_process(lab: Lab) -> None:
+    folder = lab.root / "elsewhere"
+    scribe = scenes.Scribe(datetime.now(UTC) - timedelta(minutes=1))
+    scribe.start(workflow="crawl")
+    scribe.step("think", {"page": 1}, 1.0, kind="llm", cost=0.01)
+    scribe.save(folder, "r")
+    lab.open(lab.write("follow.ipynb", [SETUP, "kb.open('elsewhere')['r']"]))
+    lab.run_cell(0)
+    lab.run_cell(1)
+    panel = lab.cell_output(1).locator(".kas")
+    expect(panel).to_contain_text("1 row")
+    for number in range(2, 6):
+        scribe.step(f"think#{number}", {"page": number}, 1.0, kind="llm", cost=0.01)
+        with (folder / "r.jsonl").open("ab") as journal:
+            journal.write(scribe.lines[-1])
+    expect(panel).to_contain_text("think#5", timeout=2_000)
+
+
+def test_hostile_journals_run_nothing_in_any_view(lab: Lab) -> None:
+    shutil.copytree(GOLDEN / "hostile", lab.root / "hostile", dirs_exist_ok=True)
+    cells = [
+        SETUP,
+        "runs = kb.open('hostile')\nruns",
+        "runs['xss']",
+        "kb.compare([runs['xss'], runs['numbers']])",
+        "display(runs.frame(), runs['xss'].steps(), runs['xss'].entries())",
+        "from IPython.display import HTML\nHTML(runs['xss'].html() + runs.html())",
+    ]
+    lab.open(lab.write("hostile.ipynb", cells))
+    for index in range(len(cells)):
+        lab.run_cell(index)
+    panel = lab.cell_output(2).locator(".kas")
+    expect(panel).to_contain_text("<script>window.__x=1</script>")
+    panel.get_by_role("listbox").focus()
+    for key in ("Home", *["ArrowDown"] * 9):
+        lab.page.keyboard.press(key)
+        time.sleep(0.05)
+    for tab in ("Arguments", "Usage", "Entry"):
+        panel.get_by_role("tab", name=tab).click()
+    assert lab.page.evaluate("typeof window.__x") == "undefined"
+    assert panel.locator("img, script, iframe, svg").count() == 0
+    assert [e for e in lab.console_errors if "widget" in e.lower()] == []
+    lab.reopen(trusted=True, kernel=False)
+    assert lab.page.evaluate("typeof window.__x") == "undefined"
+
+
+def test_the_browser_of_runs_opens_a_panel_and_compares_two(lab: Lab) -> None:
+    scenes.coding_agent(lab.root / "demo", datetime.now(UTC) - timedelta(hours=10))
+    lab.open(lab.write("browser.ipynb", [SETUP, "kb.open('demo')"]))
+    lab.run_cell(0)
+    lab.run_cell(1)
+    view = lab.cell_output(1).locator(".kas")
+    expect(view).to_contain_text("waits for you")
+    view.get_by_text("GaveUp").click()
+    expect(view).to_contain_text("Timeline")
+    boxes = view.get_by_role("checkbox")
+    for index in range(2):
+        boxes.nth(index).check()
+    view.get_by_role("button", name="Compare").click()
+    expect(view).to_contain_text("2 attempts")
