@@ -13,7 +13,7 @@ OLDEST := 3, 11
 
 # One after the other: two cores are shared by Lab, its kernels and Chromium already.
 .NOTPARALLEL:
-.PHONY: help install browser lab test format-check lint types walls pytest format bench soak shots clean
+.PHONY: help install browser lab test format-check lint types walls pytest format notebooks bench soak shots clean
 
 help:
 	@echo "make lab      open JupyterLab on $(NOTEBOOK)"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench    measure, and print ratios"
 	@echo "make soak     the slow variants of the tests"
 	@echo "make shots    screenshots of the views, into shots/"
+	@echo "make notebooks  execute the notebooks and save their outputs"
 	@echo "make clean    remove what the above left behind, except $(VENV)"
 	@echo "PYTHON=python3.12 chooses the interpreter $(VENV) is made with."
 
@@ -81,6 +82,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Ana decides in the saved outputs, whoever runs this.
+notebooks: $(STAMP)
+	KASSETTE_BY=ana $(BIN)/python -m tests.notebooks.refresh
+
 bench: $(STAMP)
 	$(BIN)/python -m pytest -m bench -s --timeout=900 tests/benchmarks $(ARGS)
 
@@ -88,7 +93,7 @@ soak: $(STAMP) browser
 	$(BIN)/python -m pytest -m slow -s --timeout=3600 $(ARGS)
 
 shots: $(STAMP) browser
-	KASSETTE_SHOTS=shots $(BIN)/python -m pytest tests/browser $(ARGS)
+	KASSETTE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py $(ARGS)
 	@ls shots
 
 clean:

@@ -7,6 +7,7 @@ background session is kept here, with what became of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -56,10 +57,46 @@ class Background:
 
 
 _sessions: dict[str, Background] = {}
+_home: asyncio.AbstractEventLoop | None = None
+
+
+def adopt() -> None:
+    """Make the running loop the home of background sessions.
+
+    A notebook's front end may deliver clicks in a thread beside the kernel's main one, so that
+    they arrive while a cell blocks. What a click starts must still run on the kernel's loop: the
+    agent's clients belong to it, and the other thread's loop can end at any time.
+    """
+    global _home
+    if threading.current_thread() is threading.main_thread():
+        with contextlib.suppress(RuntimeError):
+            _home = asyncio.get_running_loop()
+
+
+def home() -> asyncio.AbstractEventLoop | None:
+    """Return the adopted loop, else the running one, else None."""
+    if _home is not None and _home.is_running():
+        return _home
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def call_home(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Call back on the loop: at once in its own thread, as soon as it is free from another."""
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if here is loop:
+        callback()
+    else:
+        loop.call_soon_threadsafe(callback)
 
 
 def start(place: str, session: Session) -> Background:
-    """Start a session: as a task of the running loop, else on a loop in a thread of its own.
+    """Start a session: as a task of the home loop, else on a loop in a thread of its own.
 
     Args:
         place: The journal that it writes, as `Storage.locate` says; one session each.
@@ -67,15 +104,18 @@ def start(place: str, session: Session) -> Background:
     """
     background = Background()
     _sessions[place] = background
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    loop = home()
+    if loop is None:
         # Not a daemon: a script must not end in the middle of a paid call.
         threading.Thread(
             target=lambda: asyncio.run(background._drive(session)), name="kassette run"
         ).start()
-    else:
+        return background
+
+    def begin() -> None:
         background._task = loop.create_task(background._drive(session))
+
+    call_home(loop, begin)
     return background
 
 

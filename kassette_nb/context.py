@@ -73,7 +73,8 @@ class Context:
         """Run ``fn(*args, **kwargs)`` once in the life of the run, and return its recorded value.
 
         Args:
-            name: Names the step; the n-th use of a name has the id ``name#n``.
+            name: Names the step. Its id is the name; the second use of a name on the run has the
+                id ``name#2``, the third ``name#3``.
             fn: An async function, or a plain one, which runs in a thread.
             args: Passed on. Kept in the journal for people to read where JSON can carry them
                 and they are small; secrets by their usual names are left out.
@@ -101,7 +102,7 @@ class Context:
         """Wait for an answer from outside; the process may exit meanwhile.
 
         Args:
-            event: Names what is waited for; the n-th use has the id ``event#n``.
+            event: Names what is waited for; its id is counted like a step's.
             prompt: The question, for whoever answers.
             schema: JSON Schema (without ``$ref``) of the answer. Without one the panel answers
                 ``{"approved": bool, "note": str}``.

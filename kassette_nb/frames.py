@@ -94,10 +94,11 @@ def steps_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
 
     Returns:
         Columns ``run_id step_id name kind`` (string), ``session offset`` (Int64), ``started
-        finished`` (datetime64[ms, UTC]; ``started`` is missing where it was not recorded),
-        ``seconds`` (Float64), ``model`` (string), ``input_tokens output_tokens`` (Int64),
-        ``cost_usd`` (Float64), ``error`` (string), ``overridden copied`` (boolean), ``bytes``
-        (Int64, of the result's JSON), ``result`` (string, its first line).
+        finished`` (datetime64[ms, UTC]; ``started`` is missing where it was not recorded,
+        or the result is not the step's own), ``seconds`` (Float64), ``model`` (string),
+        ``input_tokens output_tokens`` (Int64), ``cost_usd`` (Float64), ``error`` (string),
+        ``overridden copied`` (boolean), ``bytes`` (Int64, of the result's JSON), ``result``
+        (string, its first line).
     """
     rows: list[dict[str, Any]] = []
     for run, entry in _entries(runs):
@@ -105,7 +106,7 @@ def steps_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
             continue
         source = run.journal.opening.source
         finished = instant(entry.timestamp)
-        started = _maybe(entry.started_at)
+        started = None if entry.overridden else _maybe(entry.started_at)
         usage = entry.usage
         rows.append(
             {

@@ -24,6 +24,18 @@ def preview(payload: Payload) -> str:
         return first_line(problem.reason)
 
 
+def decided(payload: Payload) -> str:
+    """Return an answer in words: approved, rejected, or what was answered."""
+    try:
+        value = values.decode(payload)
+    except JournalValueError as problem:
+        return first_line(problem.reason)
+    approved = value.get("approved") if isinstance(value, dict) else value
+    if not isinstance(approved, bool):
+        return f"answered {preview(payload)}"
+    return "approved" if approved else "rejected"
+
+
 def is_diff(text: str) -> bool:
     """Tell whether a text is a unified diff, with or without its headers."""
     lines = [line for line in text[:20_000].split("\n") if line]

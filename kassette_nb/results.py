@@ -27,6 +27,18 @@ class RunResult:
     error: ErrorInfo | None = None
     reason: str | None = None
 
+    def __repr__(self) -> str:
+        told = [f"{self.status}: {self.run_id!r}"]
+        if self.events:
+            told.append(f"waits for {', '.join(map(repr, self.events))}")
+        if self.status == "success":
+            told.append(f"result={self.result!r}")
+        if self.error is not None:
+            told.append(f"{self.error.name}: {self.error.message}")
+        if self.reason is not None:
+            told.append(self.reason)
+        return f"<{', '.join(told)}>"
+
 
 def ended(run_id: str, ending: Complete | Failure | Cancel) -> RunResult:
     """Return a terminal entry as the result of a call."""

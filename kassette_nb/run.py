@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from . import answers, background, decisions, display, results, state, values
 from . import fork as forks
-from .clock import SystemClock
+from .clock import SystemClock, instant
 from .entries import ErrorInfo, Failure, Source, Step, Usage
 from .errors import JournalCorruptionError, KassetteError, UnknownRunError
 from .journal import Journal, parse, read
@@ -65,6 +67,18 @@ class RecordedStep:
         """The whole recorded line, decoded."""
         line: dict[str, JSON] = msgspec.json.decode(self._run.journal.line(self._entry.offset))
         return line
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A suspension that waits for an answer; ``since`` is when it was first asked, in UTC."""
+
+    step_id: str
+    event: str
+    prompt: str | None
+    context: JSON
+    schema: JSON
+    since: datetime
 
 
 class Run:
@@ -151,6 +165,21 @@ class Run:
     def waiting_on(self) -> tuple[str, ...]:
         """The step ids of the questions that the run waits for."""
         return tuple(question.step_id for question in self.fold().questions)
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What the run waits for, decoded."""
+        return tuple(
+            Question(
+                q.step_id,
+                q.event,
+                q.prompt,
+                values.decode(q.context, what=f"context of {q.step_id!r}"),
+                values.decode(q.schema, what=f"schema of {q.step_id!r}"),
+                instant(q.since),
+            )
+            for q in self.fold().questions
+        )
 
     @property
     def source(self) -> Source | None:

@@ -80,5 +80,9 @@ class _StrictSkips:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Inside a git hook these point git at the repository around, and a test's own `git init` and
+    # `git commit` would write there.
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        del os.environ[name]
     if strict():
         config.pluginmanager.register(_StrictSkips(), "kassette-strict-skips")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,7 @@ class Browser:
         self._publish = publish
         self._rows: list[Message] = []
         self._listed = 0.0
+        self._lock = threading.RLock()
         self._version: object = None
         self.follower = Follower(self, self.refresh)
         self.refresh()
@@ -52,6 +54,10 @@ class Browser:
 
     def refresh(self) -> None:
         """Read all runs and draw them."""
+        with self._lock:  # as in Panel
+            self._draw()
+
+    def _draw(self) -> None:
         rows: list[Message] = []
         damaged: list[Message] = []
         for run in self.runs.listed():

@@ -237,7 +237,7 @@ def _text(step: Step) -> str:
 def _outcome(folded: RunState) -> str:
     ending = folded.ending
     if isinstance(ending, Complete):
-        return preview(ending.result)
+        return preview(ending.result) or folded.status
     if isinstance(ending, Failure):
         return first_line(f"{ending.error.name}: {ending.error.message}")
     return folded.status

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from .. import background
 from ..errors import KassetteError
 
 #: Seconds between two looks: a change is seen within half a second, at most four times a second.
@@ -52,20 +53,20 @@ class Follower:
     def here(self) -> None:
         """Take note that a view is there; begin to follow if nobody was."""
         self._heard = time.monotonic()
-        if self.following:
-            return
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            return  # no kernel: a bare widget in a script shows what is there now
-        self._seen = self._look(probe=True)
-        self._task = loop.create_task(self._follow())
+        loop = background.home()
+        if loop is not None and not self.following:  # without one there is no kernel to wait in
+            background.call_home(loop, self._begin)
+
+    def _begin(self) -> None:
+        if not self.following:
+            self._seen = self._look(probe=True)
+            self._task = asyncio.get_running_loop().create_task(self._follow())
 
     def stop(self) -> None:
         """Stop following."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        task, self._task = self._task, None
+        if task is not None:
+            background.call_home(task.get_loop(), task.cancel)  # type: ignore[arg-type]  # bool
 
     def poll(self, probe: bool = True) -> bool:
         """Look once, and report a change. Returns whether there was one."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 from html import escape as escape_html
+from typing import Any
 
 from ..clock import SystemClock, stamp
-from ..entries import Step
+from ..entries import Step, Suspend
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
 from ..preview import preview
@@ -19,9 +20,12 @@ from ..text import visible
 from .browser import row as browser_row
 from .compare import Comparison
 from .picture import timeline
+from .present import Value, present
 from .rows import Row, Rows
 from .summary import damaged, summarize
 
+#: Lines of a question's context that the twin keeps.
+CONTEXT_LINES = 40
 #: Rows of a table; of a longer run the first and last ones are shown, and how many are not.
 SHOWN = 60
 _SIGNS = {
@@ -59,18 +63,24 @@ def run(shown: RunModel) -> str:
         parts.append(
             f"<p><b>? {_e(question['event'])}</b> · waiting since {since}<br>"
             f"{_e(question['prompt'] or '')}</p>"
+            f"{_context(question['context'])}"
         )
     parts += [
         f"<p><b>? {_e(doubt['name'])}</b>: it is not known whether it happened "
         f"(since {_time(doubt['since'])})</p>"
         for doubt in summary["doubts"]
     ]
+    asked = {
+        suspend.step_id or suspend.event_name: present(suspend.context)
+        for suspend in shown.journal.entries
+        if isinstance(suspend, Suspend)
+    }
     for decision in summary["decisions"]:
         by = f" by {_e(decision['by'])}" if decision["by"] else ""
         note = f": {_e(decision['note'])}" if decision["note"] else ""
         parts.append(
             f"<p>{_e(decision['event'])} {_e(decision['text'])}{by} at {_time(decision['at'])}"
-            f"{note}</p>"
+            f"{note}</p>{_context(asked.get(decision['id']))}"
         )
     ending = summary["ending"]
     if ending is not None:
@@ -109,11 +119,17 @@ def runs(shown: RunsModel) -> str:
 
 def comparison(shown: Comparison) -> str:
     """Return the twin of a comparison."""
+    made = shown.attempts()
+    priced = any(a["cost_total"] is not None for a in made)
+
+    def cost(attempt: dict[str, Any]) -> str:
+        return f'<td class="n">{_money(attempt["cost_total"])}</td>' if priced else ""
+
     attempts = "".join(
         f"<tr><td>{_e(a['label'] or a['run_id'])}{' (base)' if a['base'] else ''}</td>"
-        f"<td>{_SIGNS.get(a['state'], '')} {_e(a['state'])}</td><td>{_e(a['outcome'])}</td>"
-        f'<td class="n">{a["steps"]}</td><td class="n">{_money(a["cost_total"])}</td></tr>'
-        for a in shown.attempts()
+        f"<td>{_e(a['state'])}</td><td>{_e(a['outcome'])}</td>"
+        f'<td class="n">{a["steps"]}</td>{cost(a)}</tr>'
+        for a in made
     )
     names = [_e(r.label or r.run_id) for r in shown.runs]
     lines = []
@@ -127,7 +143,7 @@ def comparison(shown: Comparison) -> str:
     more = f"<p>… and {hidden} more rows</p>" if hidden > 0 else ""
     return _twin(
         f"<p><b>{_e(shown.title)}</b> · {_e(shown.sub)}</p>"
-        + _table(("attempt", "state", "outcome", "steps", "cost"), attempts)
+        + _table(("attempt", "state", "outcome", "steps", *["cost"] * priced), attempts)
         + _table(("step", *names), "".join(lines), escaped=True)
         + more
     )
@@ -154,6 +170,17 @@ def _head(summary: dict[str, object]) -> str:
         f"{workflow}{lineage}<br>{' · '.join(figures)}"
         f' · <span class="m">as of {_time(str(summary["as_of"]))}</span></p>'
     )
+
+
+def _context(value: Value | None) -> str:
+    """Return what was shown with a question: what a person agreed to belongs to the record."""
+    if value is None or value["format"] == "none":
+        return ""
+    lines = value["text"].rstrip("\n").split("\n")
+    hidden = len(lines) - CONTEXT_LINES
+    cut = "\n… the rest is in the journal" if hidden > 0 or value["truncated"] else ""
+    text = "\n".join(line[:400] for line in lines[:CONTEXT_LINES])
+    return f"<pre>{_e(text)}{cut}</pre>"
 
 
 def _steps(rows: list[Row]) -> str:
@@ -208,8 +235,8 @@ def _money(dollars: object) -> str:
 
 
 def _duration(milliseconds: int) -> str:
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    tenths = round(milliseconds / 100)
+    if tenths < 600:
+        return f"{tenths / 10:.1f} s"
+    minutes, rest = divmod(round(milliseconds / 1000), 60)
     return f"{minutes} m {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} m"

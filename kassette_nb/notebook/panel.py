@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,7 @@ class Panel:
         self._publish = publish
         self._rows: list[Row] = []
         self._status = ""
+        self._lock = threading.RLock()
         self.follower = Follower(self, self.refresh)
         self.refresh()
 
@@ -68,6 +70,11 @@ class Panel:
 
     def refresh(self) -> None:
         """Draw the run as it is now; the page gets only the rows that changed."""
+        # The kernel's loop follows the journal while a click may be handled in its own thread.
+        with self._lock:
+            self._draw()
+
+    def _draw(self) -> None:
         try:
             folded = self.run.fold()
             journal = self.run.journal

@@ -19,7 +19,7 @@ from ..entries import (
     Suspend,
 )
 from ..journal import Journal
-from ..preview import preview
+from ..preview import decided, preview
 from ..state import Events, RunState
 from ..text import first_line, visible
 
@@ -71,7 +71,8 @@ class Rows:
         row = self._row(entry, entry.step_id, entry.kind or "step", text)
         row["x"] = ("e" if entry.error else "") + ("v" if entry.overridden else "")
         row["c"] = entry.usage.cost_usd if entry.usage else None
-        if entry.started_at is not None:
+        # An overridden result was not computed: how long the one it replaces took is no news of it.
+        if entry.started_at is not None and not entry.overridden:
             try:
                 row["t0"] = self._since(entry.started_at)
             except ValueError:
@@ -93,7 +94,7 @@ class Rows:
         if row is not None and "a" not in row["x"]:
             who = f" · {entry.by}" if entry.by else ""
             row["x"] = "a"
-            row["p"] = first_line(f"{preview(entry.value)}{who}")
+            row["p"] = first_line(f"{decided(entry.value)}{who}")
             row["t1"] = self._since(entry.timestamp)
             row["d"] = row["t1"] - row["t0"]
 

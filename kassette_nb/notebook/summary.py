@@ -13,7 +13,7 @@ from ..entries import Cancel, Complete, Failure, Intent
 from ..errors import JournalValueError
 from ..identity import person
 from ..model import RunModel
-from ..preview import preview
+from ..preview import decided, preview
 from ..state import INTERRUPTED, READY, Decision, Pending, RunState, Session, replay_blocker
 from ..text import first_line, visible
 from . import code
@@ -176,19 +176,9 @@ def _decision(decision: Decision) -> Summary:
         "by": _maybe(decision.by),
         "at": decision.at,
         "note": _maybe(decision.note),
-        "text": _decided(decision),
+        "text": decided(decision.value),
         "offset": decision.offset,
     }
-
-
-def _decided(decision: Decision) -> str:
-    value = _decoded(decision.value)
-    approved = value.get("approved") if isinstance(value, dict) else value
-    if approved is True:
-        return "approved"
-    if approved is False:
-        return "rejected"
-    return f"answered {preview(decision.value)}"
 
 
 def _ending(folded: RunState) -> Summary | None:
@@ -251,7 +241,7 @@ def _session(session: Session, folded: RunState) -> Summary:
         decision = next((d for d in folded.decisions if d.offset == session.offset), None)
         if decision is not None:
             by = f" by {decision.by}" if decision.by else ""
-            text = f"{text} · {_decided(decision)}{by}"
+            text = f"{text} · {decided(decision.value)}{by}"
     elif session.opened_by == "fork":
         text = f"{text} · fork"
     return {

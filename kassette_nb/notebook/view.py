@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 import anywidget
 import traitlets
 
+from .. import background
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
 from .browser import Browser
@@ -72,6 +74,9 @@ class View(anywidget.AnyWidget):
 
     def __init__(self, make: Make, runs: RunsModel | None = None) -> None:
         super().__init__(alive=os.getpid())
+        background.adopt()
+        # Clicks may come in a thread of their own while the kernel's loop follows the journal.
+        self._lock = threading.RLock()
         self.last_error: BaseException | None = None
         self._runs = runs
         self._handlers: dict[str, Handler] = {}
@@ -81,7 +86,8 @@ class View(anywidget.AnyWidget):
     def handle(self, message: Message) -> None:
         """Answer one message of the page; an exception is shown there and kept here."""
         try:
-            self._route(message)
+            with self._lock:
+                self._route(message)
         except Exception as problem:
             self.last_error = problem
             self.send(

@@ -46,10 +46,18 @@ def entries(lab: Lab, run_id: str, folder: str = "runs") -> list[dict[str, Any]]
     return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
 
 
-def open_panel(lab: Lab, name: str, run_id: str) -> Any:
-    """A notebook with a suspended run and its panel in cell 1."""
+def open_panel(lab: Lab, name: str, run_id: str, *, subshells: bool = True) -> Any:
+    """A notebook with a suspended run and its panel in cell 1.
+
+    Without subshells, clicks go to the kernel's main thread, as with most front ends.
+    """
     cells = [SETUP, f"await patcher.start(run_id={run_id!r})\nruns[{run_id!r}]", "1 + 1", "2 + 2"]
     lab.open(lab.write(f"{name}.ipynb", cells))
+    if not subshells:
+        lab.page.evaluate(
+            "jupyterapp.shell.currentWidget.sessionContext.session.kernel.commsOverSubshells"
+            " = 'disabled'"
+        )
     lab.run_cell(0)
     lab.run_cell(1)
     panel = lab.cell_output(1).locator(".kas")
@@ -117,20 +125,36 @@ def test_the_second_of_two_panels_says_who_was_first(lab: Lab) -> None:
     assert types.count("resume") == 1
 
 
-def test_a_blocking_cell_delays_the_answer_and_the_panel_says_so(lab: Lab) -> None:
-    panel = open_panel(lab, "busy", "r-busy")
-    cell = lab.cell(2)
-    cell.locator(".cm-line").first.click()
+def block(lab: Lab, seconds: int) -> None:
+    """Let cell 2 block the kernel, and return while it does."""
+    lab.cell(2).locator(".cm-line").first.click()
     lab.page.keyboard.press("Control+a")
-    lab.page.keyboard.type("print('asleep', flush=True); time.sleep(5)")
-    settle(panel)
+    lab.page.keyboard.type(f"print('asleep', flush=True); time.sleep({seconds})")
     lab.run_cell(2, wait=False)
     expect(lab.cell_output(2)).to_contain_text("asleep")
+
+
+def test_an_answer_given_while_a_cell_blocks_waits_and_the_panel_says_so(lab: Lab) -> None:
+    panel = open_panel(lab, "busy", "r-busy", subshells=False)
+    settle(panel)
+    block(lab, 5)
     panel.get_by_role("button", name="Approve").click()
     expect(panel).to_contain_text("the kernel is busy; the answer waits")
     assert [e["type"] for e in entries(lab, "r-busy")].count("resume") == 0
     expect(panel).to_contain_text("completed", timeout=20_000)
     assert [e["type"] for e in entries(lab, "r-busy")].count("resume") == 1
+
+
+def test_a_click_in_a_thread_of_its_own_is_recorded_and_the_run_waits_for_the_loop(
+    lab: Lab,
+) -> None:
+    panel = open_panel(lab, "subshell", "r-subshell")
+    settle(panel)
+    block(lab, 5)
+    panel.get_by_role("button", name="Approve").click()
+    expect(panel.locator(".k-decision")).to_contain_text("approved by ana")
+    assert entries(lab, "r-subshell")[-1]["type"] == "resume", "the agent runs on the main loop"
+    expect(panel).to_contain_text("completed", timeout=20_000)
 
 
 def test_a_panel_of_a_restarted_kernel_says_that_nothing_was_recorded(lab: Lab) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     # Neither the plugins nor the options of the pytest that runs this test are the demo's.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    # In a git hook they point at the repository that is committed to.
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
     def build(*changes: tuple[str, str]) -> Workflow:

@@ -14,8 +14,8 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 BEGAN = datetime(2026, 5, 8, 14, 20, tzinfo=UTC)
 #: All that a twin may be made of, with the attributes it may carry.
 ALLOWED = {
-    "div": {"class"}, "style": set(), "p": set(), "b": set(), "br": set(), "span": {"class"},
-    "table": set(), "thead": set(), "tbody": set(), "tr": set(), "th": set(),
+    "div": {"class"}, "style": set(), "p": set(), "b": set(), "pre": set(), "br": set(),
+    "span": {"class"}, "table": set(), "thead": set(), "tbody": set(), "tr": set(), "th": set(),
     "td": {"class", "colspan"}, "img": {"alt", "src"},
 }  # fmt: skip
 
@@ -69,6 +69,7 @@ def test_a_twin_says_state_question_and_decisions_without_style(tmp_path: Path) 
     assert "suspended" in waiting
     assert "Apply this patch to src/fields.py" in waiting
     assert "fork of fix-timedelta at plan#2 (changed)" in waiting
+    assert "+ return round(value.total_seconds()" in waiting, "what was asked about"
     decided = read(runs["fix-timedelta.3"].html())
     assert "apply-patch approved by ana at 2026-05-08" in decided
     compared = read(kb.compare(list(runs.values()))._repr_html_())

@@ -61,10 +61,13 @@ class Compare {
       ["steps", "steps", thousands], ["tokens", "tokens", tokenCount], ["cost alone", "cost_own", money, "spent by this run itself"],
       ["cost in all", "cost_total", money, "with the prefix it was forked from"], ["working", "working_ms", duration],
     ].filter(([, key]) => runs.some((r) => known(r[key])));
+    // Completed is not solved: only what is known to have gone wrong, or waits, bears a sign and a colour.
+    const outcome = (r) => el(r.state === "completed" ? "td.k-left" : `td.k-left.k-tone-${stateTone(r.state)}`, { title: r.outcome || "" },
+      `${r.state === "completed" ? "" : stateSign(r.state) + " "}${oneLine(r.outcome || r.state)}`);
     const score = runs.some((r) => known(r.score));
     const row = (r, n) => el(r.base ? "tr.k-base" : "tr", null,
       el("th", { scope: "row", title: r.run_id }, runs.length >= 8 ? el("span.k-dim.k-nth", null, String(n + 1)) : null, el(r.label ? "span" : "span.k-mono", null, this.name(r)), r.label ? el("span.k-mono.k-dim", null, " " + shortId(r.run_id)) : null, r.base ? el("span.k-dim", null, " base") : null),
-      el(`td.k-left.k-tone-${stateTone(r.state)}`, { title: r.outcome || "" }, `${stateSign(r.state)} ${oneLine(r.outcome || r.state)}`),
+      outcome(r),
       score ? el("td", null, known(r.score) ? String(r.score) : "–") : null,
       columns.map(([, key, words]) => el("td", null, known(r[key]) ? words(r[key]) : "–", r === base ? null : delta(r[key], base[key], words))));
     const sums = { steps: total && total.steps, tokens: total && total.tokens, cost_total: total && total.cost };

@@ -1,0 +1,40 @@
+"""A durable step costs little more than the sync that makes it durable."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from kassette_nb import LocalStorage, Workflow
+from tests.benchmarks import measure, sample
+
+ROUNDS = 1_500
+WARM = 50
+
+
+def test_a_step_of_1_kb_against_a_write_and_a_sync_of_the_same_bytes(disk: Path) -> None:
+    line = sample.journal(ROUNDS).splitlines(keepends=True)[-1]
+    raw = os.open(disk / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    found: measure.Times = {}
+
+    async def bench(ctx: Any) -> None:
+        async def floor() -> None:
+            os.write(raw, line)
+            os.fsync(raw)
+
+        sides = {
+            "async": lambda: ctx.step("work", sample.answer),
+            "plain": lambda: ctx.step("work", sample.plain_answer),
+            "floor": floor,
+        }
+        await measure.interleave_async(sides, WARM)
+        found.update(await measure.interleave_async(sides, ROUNDS))
+
+    try:
+        asyncio.run(Workflow(bench, storage=LocalStorage(disk / "runs")).start())
+    finally:
+        os.close(raw)
+    measure.report("durable step, async def, 1 KB", found, "async", "floor", 1.4)
+    measure.report("durable step, plain def in a thread, 1 KB", found, "plain", "floor", 1.9)

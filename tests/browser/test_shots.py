@@ -1,0 +1,155 @@
+"""Pictures of the views, for README and for judging by eye: `make shots`.
+
+Nothing here is a test unless `KASSETTE_SHOTS` says where the pictures go.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from kassette_nb.entries import ErrorInfo, Failure
+from tests.browser import scenes
+from tests.browser.lab import Lab, Theme
+
+# A module of which this is false is collected empty; a skip would count as one.
+__test__ = bool(os.environ.get("KASSETTE_SHOTS"))
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+THEMES: tuple[Theme, ...] = ("light", "dark")
+
+SETUP = """
+import kassette_nb as kb
+from kassette_nb import kassette
+%load_ext kassette_nb
+
+@kassette(storage="demo", version="agent-v1")
+async def fix_bug(ctx, issue):
+    ...
+
+runs = kb.open("demo")
+"""
+NARROW = """
+import ipywidgets
+ipywidgets.VBox([runs["fix-timedelta.2"].panel()], layout={"width": "700px"})
+"""
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "agent.py", line 41, in migrate
+    await ctx.step("apply", apply, plan)
+kassette_nb.errors.StepFailedError: step 'apply' failed: OperationalError: could not obtain lock
+"""
+
+
+@pytest.fixture(scope="module")
+def lab_env() -> dict[str, str]:
+    return {"KASSETTE_BY": "ana"}
+
+
+@pytest.fixture(scope="module")
+def folder(lab: Lab) -> Path:
+    began = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=12)
+    folder = lab.root / "demo"
+    scenes.coding_agent(folder, began - timedelta(hours=9))
+    scenes.loan(folder, began)
+    scenes.long_run(folder, began - timedelta(hours=30), 1_000, "crawl-docs")
+    _failed(folder, began - timedelta(hours=2))
+    (folder / "half-copied.jsonl").write_bytes(b'{"type":"step","offset":7}\n')
+    shutil.copytree(GOLDEN / "hostile", lab.root / "hostile")
+    return folder
+
+
+def _failed(folder: Path, began: datetime) -> None:
+    scribe = scenes.Scribe(began)
+    scribe.start(workflow="migrate", version="v7", label="orders: add a currency")
+    scribe.step("plan", {"content": "Add the column, then fill it."}, 3.8, kind="llm", cost=0.03)
+    scribe.step("snapshot", {"rows": 1_204_331, "bytes": 812_440_120}, 2.9, kind="tool")
+    scribe.step(
+        "apply",
+        None,
+        30.0,
+        kind="tool",
+        args={"sql": "ALTER TABLE orders ADD COLUMN currency char(3) NOT NULL DEFAULT 'EUR'"},
+        error=("OperationalError", "could not obtain lock on relation orders within 30 s"),
+    )
+    error = ErrorInfo(
+        name="OperationalError", message="could not obtain lock on relation orders within 30 s"
+    )
+    scribe.write(Failure(session=0, error=error, traceback=TRACEBACK, step_id="apply"), 0.1)
+    scribe.save(folder, "migrate-orders")
+
+
+def _show(lab: Lab, name: str, code: str) -> Locator:
+    """Run one cell in a notebook as wide as the window, and return its live view."""
+    lab.open(lab.write(f"{name}.ipynb", [SETUP, code]))
+    lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
+    lab.run_cell(0)
+    lab.run_cell(1)
+    view = lab.cell_output(1).locator(".kas")
+    expect(view).to_be_visible()
+    return view
+
+
+def _picture(lab: Lab, name: str, of: Locator) -> None:
+    for theme in THEMES:
+        lab.set_theme(theme)
+        if "kas" in (of.get_attribute("class") or "").split():
+            expect(of).to_have_attribute("data-theme", theme)
+        lab.page.mouse.move(2, 2)
+        lab.page.wait_for_timeout(600)  # colours fade, and the canvas is painted in the next frame
+        lab.screenshot(f"{name}-{theme}", of)
+    lab.set_theme("light")
+
+
+def _nothing(lab: Lab, view: Locator) -> None:
+    expect(view.locator(".k-settling")).to_have_count(0)
+
+
+def _open_below(lab: Lab, view: Locator) -> None:
+    view.get_by_text("round the quotient").click()
+    expect(view).to_contain_text("Apply this patch to")
+
+
+def _choose_a_cell(lab: Lab, view: Locator) -> None:
+    view.locator(".k-mcell[data-run]", has_text="fields.py").nth(1).click()
+    expect(view.locator(".k-celldiff")).to_be_visible()
+
+
+COMPARE = "kb.compare([runs[i] for i in ('fix-timedelta', 'fix-timedelta.2', 'fix-timedelta.3')])"
+VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
+    "browser": ("runs", _nothing),
+    "browser-open": ("runs", _open_below),
+    "panel": ("runs['fix-timedelta.2']", _nothing),
+    "panel-700": (NARROW, _nothing),
+    "compare": (COMPARE, _nothing),
+    "compare-diff": (COMPARE, _choose_a_cell),
+    "long": ("runs['crawl-docs']", _nothing),
+    "questions": ("runs['loan-L-77-two-questions-and-a-long-name1']", _nothing),
+    "error": ("runs['migrate-orders']", _nothing),
+    "completed": ("runs['fix-timedelta.3']", _nothing),
+    "hostile": ("kb.open('hostile')['xss']", _nothing),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_is_pictured(lab: Lab, folder: Path, name: str) -> None:
+    code, gesture = VIEWS[name]
+    view = _show(lab, name, code)
+    gesture(lab, view)
+    _picture(lab, name, view)
+    assert lab.console_errors == []
+
+
+def test_the_twin_of_a_reopened_notebook_is_pictured(lab: Lab, folder: Path) -> None:
+    _show(lab, "twin", "runs['fix-timedelta.2']")
+    lab.reopen(trusted=True, kernel=False)
+    lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
+    twin = lab.cell_output(1).locator(".kst")
+    expect(twin).to_be_visible()
+    _picture(lab, "twin", lab.cell_output(1))
