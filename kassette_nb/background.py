@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from .results import RunResult
@@ -18,13 +18,24 @@ Session = Callable[[], Coroutine[Any, Any, RunResult]]
 
 
 class Background:
-    """A session that runs by itself. ``error`` is what interrupted it, once it is done."""
+    """A session that runs by itself; ``await`` it for its result.
 
-    def __init__(self) -> None:
+    ``error`` is what interrupted it, once it is done.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id
         self.result: RunResult | None = None
         self.error: BaseException | None = None
         self._done = threading.Event()
         self._task: asyncio.Task[None] | None = None
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self.wait().__await__()
+
+    def __repr__(self) -> str:
+        told = self.result if self.done else "running"
+        return f"<background session of {self.run_id!r}: {self.error or told}>"
 
     @property
     def done(self) -> bool:
@@ -95,16 +106,18 @@ def call_home(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> 
         loop.call_soon_threadsafe(callback)
 
 
-def start(place: str, session: Session) -> Background:
+def start(place: str, session: Session, run_id: str = "", *, thread: bool = False) -> Background:
     """Start a session: as a task of the home loop, else on a loop in a thread of its own.
 
     Args:
         place: The journal that it writes, as `Storage.locate` says; one session each.
         session: Called once, on the loop that the session runs on.
+        run_id: Its run, for whoever gets the handle.
+        thread: Use a thread of its own also where there is a loop.
     """
-    background = Background()
+    background = Background(run_id)
     _sessions[place] = background
-    loop = home()
+    loop = None if thread else home()
     if loop is None:
         # Not a daemon: a script must not end in the middle of a paid call.
         threading.Thread(

@@ -18,6 +18,12 @@ from typing import Any
 
 from .errors import JournalValueError
 
+_SPECIAL = (
+    inspect.CO_COROUTINE
+    | inspect.CO_GENERATOR
+    | inspect.CO_ASYNC_GENERATOR
+    | inspect.CO_ITERABLE_COROUTINE
+)
 Job = Callable[[], None]
 
 
@@ -126,6 +132,9 @@ def is_async(fn: Callable[..., object]) -> bool:
     Raises:
         JournalValueError: It is a generator function, whose result nobody could record.
     """
+    code = getattr(fn, "__code__", None)
+    if code is not None and not code.co_flags & _SPECIAL:
+        return False
     if inspect.iscoroutinefunction(fn):
         return True
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -13,6 +14,10 @@ class Clock(Protocol):
         """Return the current instant, timezone-aware, in UTC."""
         ...
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait so many seconds in the process."""
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
@@ -20,6 +25,10 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the machine's current time in UTC."""
         return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the event loop."""
+        await asyncio.sleep(seconds)
 
 
 def stamp(instant: datetime) -> str:

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
-from .replay import Names
+from . import parallel, steps, waits
+from .branch import Branch
+from .options import DEFAULT, Options
+from .retry import Retry
+from .session import Session
 from .values import JSON
 
-
-class Recorder(Protocol):
-    """What a context needs of its session."""
-
-    run_id: str
-    number: int
-    replaying: bool
-
-    async def step(
-        self,
-        names: Names,
-        name: str,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> JSON:
-        """See `Context.step`."""
-        ...
-
-    async def suspend(
-        self, names: Names, event: str, prompt: str | None, schema: JSON, context: JSON
-    ) -> JSON:
-        """See `Context.suspend`."""
-        ...
+_KEEP: Any = object()
 
 
 class Context:
-    """The ``ctx`` of one run, for the task that the workflow runs in.
+    """The ``ctx`` of one run, for the task that the workflow (or a branch of it) runs in.
 
     Ids depend on the order of calls, so a ctx belongs to one task: a call from another one, or
     while another call is in flight, raises `ConcurrentUseError`.
     """
 
-    __slots__ = ("_names", "_session")
+    __slots__ = ("_branch", "_options", "_session")
 
-    def __init__(self, session: Recorder, names: Names) -> None:
+    def __init__(self, session: Session, branch: Branch, options: Options = DEFAULT) -> None:
         self._session = session
-        self._names = names
+        self._branch = branch
+        self._options = options
 
     @property
     def run_id(self) -> str:
@@ -54,13 +38,38 @@ class Context:
 
     @property
     def session(self) -> int:
-        """The number of this attempt, counted from 1."""
+        """The number of this attempt, counted from 1; 0 in a verification."""
         return self._session.number
 
     @property
     def replaying(self) -> bool:
         """Whether this session has not acted yet: recorded results are being handed back."""
         return self._session.replaying
+
+    def with_options(
+        self,
+        *,
+        returns: Any = _KEEP,
+        retry: Retry | int | None = _KEEP,
+        record_args: bool = _KEEP,
+        timeout: float | None = _KEEP,
+    ) -> Context:
+        """Return the same ctx with options for the steps made through it.
+
+        Args:
+            returns: The type of the value (a dataclass, TypedDict, msgspec struct, pydantic
+                model, or a container of them): it is encoded and decoded by it, live and on
+                replay.
+            retry: Try again inside the step; a number is that many attempts in all. Failed
+                attempts are notes in the journal.
+            record_args: Whether arguments are kept in the journal for people to read.
+            timeout: Seconds that one attempt of an async function may take; then it is cancelled
+                and fails with TimeoutError.
+        """
+        given = {"returns": returns, "record_args": record_args, "timeout": timeout}
+        given["retry"] = Retry(attempts=retry) if isinstance(retry, int) else retry
+        changes = {name: value for name, value in given.items() if value is not _KEEP}
+        return Context(self._session, self._branch, replace(self._options, **changes))
 
     async def step(
         self,
@@ -69,12 +78,12 @@ class Context:
         /,
         *args: Any,
         **kwargs: Any,
-    ) -> JSON:
+    ) -> Any:
         """Run ``fn(*args, **kwargs)`` once in the life of the run, and return its recorded value.
 
         Args:
-            name: Names the step. Its id is the name; the second use of a name on the run has the
-                id ``name#2``, the third ``name#3``.
+            name: Names the step. Its id is the name; the second use of a name on the branch has
+                the id ``name#2``, the third ``name#3``.
             fn: An async function, or a plain one, which runs in a thread.
             args: Passed on. Kept in the journal for people to read where JSON can carry them
                 and they are small; secrets by their usual names are left out.
@@ -89,7 +98,10 @@ class Context:
             ReplayMismatchError: The journal has something else recorded here.
             ConcurrentUseError: Called from another task or during another call.
         """
-        return await self._session.step(self._names, name, fn, args, kwargs)
+        recorded = self._session.recall(self._branch, name)
+        if recorded is not None:
+            return steps.result(recorded, self._options.returns)
+        return await steps.step(self._session, self._branch, self._options, name, fn, args, kwargs)
 
     async def suspend(
         self,
@@ -98,6 +110,7 @@ class Context:
         prompt: str | None = None,
         schema: JSON = None,
         context: JSON = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # outlives the process
     ) -> JSON:
         """Wait for an answer from outside; the process may exit meanwhile.
 
@@ -107,9 +120,63 @@ class Context:
             schema: JSON Schema (without ``$ref``) of the answer. Without one the panel answers
                 ``{"approved": bool, "note": str}``.
             context: What the person needs to see to decide (a diff, a text, JSON).
+            timeout: Seconds from the first asking after which no answer counts any more: the run
+                is then cancelled by whoever looks next.
 
         Returns:
             The answer, once there is one; until then the call does not return: the session ends
             with the question as its last entry, durable, and `resume` goes on from here.
         """
-        return await self._session.suspend(self._names, event, prompt, schema, context)
+        return await waits.suspend(
+            self._session, self._branch, event, prompt, schema, context, timeout
+        )
+
+    async def sleep(self, seconds: float, *, short: float = waits.SHORT) -> None:
+        """Wait for a time that survives a crash: the moment of waking is recorded once.
+
+        Args:
+            seconds: How long, from now.
+            short: Sleeps of which no more than so many seconds are left wait in the process;
+                longer ones suspend the run, and `Workflow.recover` continues it when due.
+        """
+        await waits.sleep(self._session, self._branch, seconds, short)
+
+    async def parallel(self, branches: Mapping[str, Callable[..., Any]], /) -> dict[str, Any]:
+        """Run branches side by side.
+
+        Args:
+            branches: Functions by key. One with a parameter that has no default gets a ctx of its
+                own; the ids of its steps begin with ``key/``. A plain one is a single step named
+                by its key.
+
+        Returns:
+            The results by key, in declared order, whatever finished first.
+
+        Raises:
+            BaseException: The first failed branch's error, in declared order, after all branches
+                have settled. An unanswered suspension in any branch suspends the block first.
+        """
+        return await parallel.parallel(
+            self._session,
+            self._branch,
+            self._options,
+            branches,
+            lambda branch: Context(self._session, branch),
+        )
+
+    async def now(self) -> datetime:
+        """Return the time, recorded once: a prompt built from it is the same after a crash."""
+        return await steps.now(self._session, self._branch)
+
+    async def random(self) -> float:
+        """Return a random number in [0, 1), recorded once."""
+        return await steps.chance(self._session, self._branch)
+
+    async def uuid(self) -> str:
+        """Return a random UUID as text, recorded once."""
+        return await steps.unique(self._session, self._branch)
+
+    def print(self, *values: object, **options: Any) -> None:
+        """Print only when live, so that a replay does not repeat itself."""
+        if not self._session.replaying:
+            print(*values, **options)  # noqa: T201  # what it is for

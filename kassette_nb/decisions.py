@@ -13,6 +13,7 @@ from .identity import person
 from .journal import Journal, Writer
 from .model import RunModel
 from .values import JSON
+from .verification import verify
 from .workflow import Workflow
 
 
@@ -44,11 +45,13 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
         if workflow is None:
             hold.release()
             return
-        session = workflow.continuation(run.storage, hold, run.journal, writer)
+        ready = workflow.definition.ready(
+            run.storage, run.run_id, hold, run.journal, {}, writer=writer
+        )
     except BaseException:
         hold.release()
         raise
-    background.start(run.storage.locate(run.run_id), session)
+    background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
 
 
 def go_on(run: RunModel, workflow: Workflow) -> None:
@@ -63,11 +66,11 @@ def go_on(run: RunModel, workflow: Workflow) -> None:
         raise answers.mismatch(run.run_id, folded, "a continuation: answer it")
     hold = lease.acquire_blocking(run.storage, run.run_id)
     try:
-        session = workflow.continuation(run.storage, hold, run.journal)
+        ready = workflow.definition.ready(run.storage, run.run_id, hold, run.journal, {})
     except BaseException:
         hold.release()
         raise
-    background.start(run.storage.locate(run.run_id), session)
+    background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
 
 
 def cancel(run: RunModel, reason: str | None) -> None:
@@ -103,9 +106,12 @@ def _check_fit(workflow: Workflow, journal: Journal) -> None:
 
     def check() -> None:
         try:
-            asyncio.run(workflow.fits(journal))
+            found = asyncio.run(verify(workflow.definition, journal))
         except BaseException as problem:
             problems.append(problem)
+        else:
+            if found.divergence is not None:
+                problems.append(found.divergence)
 
     thread = threading.Thread(target=check, name="kassette verify")
     thread.start()

@@ -82,6 +82,8 @@ class Step(Entry, tag="step", kw_only=True):
     code_hash: str | None = None
     workspace: str | None = None
     overridden: bool = False
+    #: A plain function of a parallel block: a step named by the block's key.
+    parallel: bool = False
 
 
 class Intent(Entry, tag="intent", kw_only=True):

@@ -166,7 +166,7 @@ class StepFailedError(KassetteError):
     ``name`` is the original exception's class name, ``message`` its text.
     """
 
-    step_id: str
+    step_id: str | None
     name: str
     message: str
 

@@ -9,10 +9,22 @@ import msgspec
 from msgspec import Raw
 
 from . import values
-from .entries import AnyEntry, Intent, Source, Step, Suspend, Terminal
+from .entries import (
+    AnyEntry,
+    Failure,
+    Intent,
+    Note,
+    Resume,
+    Source,
+    Step,
+    Suspend,
+    Terminal,
+    encode,
+)
 from .errors import KassetteError, ReplayMismatchError
 from .journal import Journal, read
 from .lease import acquire_blocking
+from .state import Events
 from .storage import Conflict, Storage, check_run_id
 from .values import JSON
 
@@ -54,8 +66,93 @@ def fork(
     source = read(storage, run_id)
     lines, cut = _prefix(source, at, dict(override or {}))
     lines[0] = _opening(source, cut, label, same_effects)
+    return _publish(storage, run_id, lines, new_run_id, own_scope=not same_effects)
+
+
+def retry(storage: Storage, run_id: str) -> str:
+    """Make a new run from a failed one: all its lines but the ending, without the failure.
+
+    The failing step's line and the later ones of its branch become notes, so that they run
+    again; what its siblings recorded is kept. The new run has the same idempotency keys: a call
+    that may have acted must carry the key that it had.
+
+    Args:
+        storage: Where the source is and the new run goes.
+        run_id: The failed run.
+
+    Returns:
+        The new run's id. Its journal is durable and complete; the failed run stays on record.
+
+    Raises:
+        UnknownRunError: There is no such run.
+        KassetteError: It has not failed, or no step is known to have failed.
+    """
+    source = read(storage, run_id)
+    ending = source.entries[-1]
+    if not isinstance(ending, Failure):
+        raise _refused(source, "only a failed run can be retried; use fork(at=…)")
+    failed = next(
+        (e for e in source.entries if isinstance(e, Step) and e.step_id == ending.step_id), None
+    )
+    if failed is None:
+        raise _refused(
+            source,
+            f"no step of it failed, its own code raised {ending.error.name}; change the code and "
+            "use fork(at=…)",
+        )
+    aside = _set_aside(source, failed)
+    lines = [
+        _noted(source, number) if number in aside else source.line(number)
+        for number in range(ending.offset)
+    ]
+    lines[0] = _opening(source, ending.offset, source.opening.label, same_effects=True)
+    return _publish(storage, run_id, lines, None, own_scope=False)
+
+
+def _set_aside(source: Journal, failed: Step) -> set[int]:
+    """Return the offsets of the failed step and of what came after it on its way."""
+    events = Events()
+    branch = failed.step_id.rpartition("/")[0]
+    above = [branch[:n] for n in range(len(branch)) if branch[n] == "/"] + [""]
+    found = set()
+    for entry in source.entries:
+        if isinstance(entry, Suspend):
+            step_id = events.suspended(entry)
+        elif isinstance(entry, Resume):
+            step_id = events.resumed(entry)
+        elif isinstance(entry, Step | Intent):
+            step_id = entry.step_id
+        else:
+            continue
+        if entry.offset < failed.offset:
+            continue
+        own = not branch or step_id.startswith(f"{branch}/")
+        sibling = isinstance(entry, Step) and entry.parallel
+        behind = step_id.rpartition("/")[0] in above and not sibling
+        if own or behind:
+            found.add(entry.offset)
+    return found
+
+
+def _noted(source: Journal, number: int) -> bytes:
+    entry = source.entries[number]
+    old = source.line(number).rstrip(b"\n")
+    note = Note(
+        session=entry.session,
+        offset=entry.offset,
+        timestamp=entry.timestamp,
+        kind="retried",
+        step_id=getattr(entry, "step_id", None),
+        data=Raw(old),
+    )
+    return encode(note)
+
+
+def _publish(
+    storage: Storage, run_id: str, lines: list[bytes], new_run_id: str | None, *, own_scope: bool
+) -> str:
     for name in _names(run_id, new_run_id):
-        line = _with(lines[0], keyScope=name) if not same_effects else lines[0]
+        line = _with(lines[0], keyScope=name) if own_scope else lines[0]
         hold = acquire_blocking(storage, name)
         try:
             storage.create(name, b"".join([line, *lines[1:]]))

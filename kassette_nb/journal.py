@@ -6,13 +6,26 @@ FORMAT.md.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from dataclasses import dataclass, field
 
 from . import entries
 from .clock import Clock, instant, stamp
-from .entries import AnyEntry, Foreign, Known, LineError, Start, Step, Terminal, kind_of
+from .entries import (
+    AnyEntry,
+    Cancel,
+    Complete,
+    Failure,
+    Foreign,
+    Known,
+    LineError,
+    Start,
+    Step,
+    Terminal,
+    kind_of,
+)
 from .errors import (
     FencedError,
     InterruptedRunError,
@@ -20,6 +33,8 @@ from .errors import (
     UnknownRunError,
 )
 from .storage import Conflict, Storage, Token, check_run_id
+
+_ENDINGS = frozenset({"complete", "error", "cancel"})
 
 
 @dataclass(slots=True)
@@ -48,6 +63,20 @@ class Journal:
         first = self.entries[0]
         assert isinstance(first, Start), "parse refuses any other"
         return first
+
+    @property
+    def latest_start(self) -> Start | None:
+        """The newest start entry that is this run's own, not copied from its source."""
+        source = self.opening.source
+        copied = source.from_offset if source else 0
+        own = (e for e in reversed(self.entries) if type(e) is Start and e.offset >= copied)
+        return next(own, None)
+
+    @property
+    def ending(self) -> Complete | Failure | Cancel | None:
+        """The terminal entry, in our own form."""
+        last = self.entries[-1]
+        return last if isinstance(last, Complete | Failure | Cancel) else None
 
     @property
     def last_session(self) -> int:
@@ -100,6 +129,7 @@ def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
     """
     journal = Journal(run_id, data, token)
     view = memoryview(data)
+    plain = data.isascii()
     steps: set[str] = set()
     start = session = 0
     ended: str | None = None
@@ -107,27 +137,27 @@ def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
         line = view[start:end]
         number = len(journal.entries)
         try:
-            if line and line[-1] == 13:
-                raise LineError(
-                    "it ends with CR LF; some tool has rewritten the file. Restore it, or convert "
-                    "its line ends back to LF"
-                )
-            str(line, "utf-8")  # the codec does not look inside undecoded payloads
             entry = entries.decode(line)
+            # The codec does not look inside undecoded payloads.
+            if not plain:
+                str(line, "utf-8")
             if entry.offset != number:
                 raise LineError(f"its offset is {entry.offset} where {number} must follow")
             if entry.session < session or entry.session < 1:
                 raise LineError(f"its session {entry.session} comes after session {session}")
             if ended:
                 raise LineError(f"an entry after the {ended!r} entry that ended the run")
+            if line[-1] == 13:
+                raise LineError(
+                    "it ends with CR LF; some tool has rewritten the file. Restore it, or convert "
+                    "its line ends back to LF"
+                )
             instant(entry.timestamp)
             if type(entry) is Step:
                 if entry.step_id in steps:
                     raise LineError(f"step {entry.step_id!r} is recorded twice")
                 steps.add(entry.step_id)
-            elif isinstance(entry, Terminal) or (
-                isinstance(entry, Foreign) and entry.type in ("complete", "error", "cancel")
-            ):
+            elif type(entry) in Terminal or (type(entry) is Foreign and kind_of(entry) in _ENDINGS):
                 ended = kind_of(entry)
             if number == 0 and type(entry) is not Start:
                 raise LineError("a journal begins with a 'start' entry")
@@ -187,6 +217,7 @@ class Writer:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._refusal: BaseException | None = None
+        self._queue: list[tuple[Known, asyncio.Future[None]]] = []
 
     def append(self, *batch: Known) -> None:
         """Write entries as one batch. Durable on return.
@@ -228,6 +259,40 @@ class Writer:
                 self._refusal = problem
                 raise
             self._next += len(batch)
+
+    async def join(self, entry: Known) -> None:
+        """Write an entry together with all that are ready in this turn of the loop.
+
+        Durable on return, also when the caller is cancelled meanwhile.
+
+        Raises:
+            KassetteError: See `append`; every entry of the batch gets the error.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._queue.append((entry, done))
+        if len(self._queue) == 1:
+            loop.call_soon(self._flush)
+        try:
+            await done
+        except asyncio.CancelledError:
+            self._flush()  # what it carries has happened, and the session may end now
+            raise
+
+    def _flush(self) -> None:
+        queue, self._queue = self._queue, []
+        if not queue:
+            return
+        try:
+            self.append(*(entry for entry, _ in queue))
+        except BaseException as problem:
+            for _, done in queue:
+                if not done.done():
+                    done.set_exception(problem)
+        else:
+            for _, done in queue:
+                if not done.done():
+                    done.set_result(None)
 
     def close(self) -> None:
         """Refuse every later append: the session has ended."""

@@ -9,30 +9,38 @@ on it is left over. Anything else means that the code has changed since.
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from .entries import AnyEntry, Foreign, Intent, Resume, Step, Suspend
 from .errors import JournalValueError, ReplayMismatchError
 from .state import Events
 
 _LAST = 1 << 62
+_NOWHERE = (_LAST, "")
 
 
-@dataclass(slots=True)
 class _Branch:
     """The ids recorded directly on one branch, in the order of their first entries."""
 
-    order: list[tuple[int, str]] = field(default_factory=list)
-    offsets: dict[str, int] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)
-    asked: set[str] = field(default_factory=set)
-    next: int = 0
+    __slots__ = ("asked", "ids", "next", "order")
+
+    def __init__(self) -> None:
+        #: Offset of the first entry, and what it is, by id.
+        self.ids: dict[str, tuple[int, str]] = {}
+        self.order: list[str] = []
+        self.asked: set[str] = set()
+        self.next = 0
 
     def left_over(self) -> tuple[int, str] | None:
         """Return the first recorded id that the code has not asked for, with its offset."""
-        while self.next < len(self.order) and self.order[self.next][1] in self.asked:
+        order, asked = self.order, self.asked
+        while self.next < len(order):
+            name = order[self.next]
+            if name not in asked:
+                return self.ids[name][0], name
             self.next += 1
-        return self.order[self.next] if self.next < len(self.order) else None
+        return None
 
 
 class Cursor:
@@ -46,21 +54,26 @@ class Cursor:
     def __init__(self, run_id: str, lines: list[AnyEntry]) -> None:
         self.run_id = run_id
         self.steps: dict[str, Step] = {}
-        self.blocked: Foreign | None = None
         self._events = Events()
-        self._branches: dict[str, _Branch] = {}
+        self._root = _Branch()
+        self._branches: dict[str, _Branch] = {"": self._root}
+        root, steps = self._root.ids, self.steps
         for entry in lines:
-            if isinstance(entry, Step):
-                self.steps[entry.step_id] = entry
-                self._note(entry.step_id, entry.offset, "step")
+            if type(entry) is Step:
+                step_id = entry.step_id
+                steps[step_id] = entry
+                if "/" in step_id or "@" in step_id:
+                    self._note(step_id, entry.offset, "step")
+                elif step_id not in root:
+                    root[step_id] = (entry.offset, "step")
             elif isinstance(entry, Suspend):
                 self._note(self._events.suspended(entry), entry.offset, "suspend")
             elif isinstance(entry, Resume):
                 self._events.resumed(entry)
             elif isinstance(entry, Intent):
                 self._note(entry.step_id, entry.offset, "tool")
-            elif isinstance(entry, Foreign):
-                self.blocked = self.blocked or entry
+        for branch in self._branches.values():
+            branch.order = list(branch.ids)
 
     @property
     def answers(self) -> dict[str, Resume]:
@@ -78,27 +91,74 @@ class Cursor:
         Args:
             branch: The path of the branch; empty for the workflow itself.
             step_id: The whole id.
-            kind: ``"step"`` or ``"suspend"``: what the code takes it for.
+            kind: ``"step"``, ``"suspend"`` or ``"parallel"``: what the code takes it for.
 
         Raises:
             ReplayMismatchError: Something recorded before it was not asked for, or it is recorded
                 as something else.
         """
+        self.ask_block(branch, {step_id: kind})
+
+    def ask_block(self, branch: str, kinds: Mapping[str, str]) -> None:
+        """Take note that the code asks for several ids at once: a parallel block's keys.
+
+        Args:
+            branch: The path of the branch that the block stands on.
+            kinds: What the code takes each whole id for.
+
+        Raises:
+            ReplayMismatchError: See `ask`.
+        """
         recorded = self._branches.get(branch)
-        if recorded is None:
-            return
-        name = step_id[len(branch) + 1 :] if branch else step_id
-        recorded.asked.add(name)
-        limit = recorded.offsets.get(name, _LAST)
+        if recorded is None or recorded.next >= len(recorded.order):
+            return  # nothing is recorded here that could differ
+        skip = len(branch) + 1 if branch else 0
+        names = {step_id[skip:]: kind for step_id, kind in kinds.items()}
+        recorded.asked.update(names)
+        limit = min((recorded.ids.get(name, _NOWHERE)[0] for name in names), default=_LAST)
         left = recorded.left_over()
         if left is not None and left[0] < limit:
+            kind, step_id = next((kind, step_id) for step_id, kind in kinds.items())
             raise self._mismatch(f"{kind} {step_id!r}", branch, *left)
-        found = recorded.kinds.get(name, kind)
-        if found != kind:
-            raise self._mismatch(f"{kind} {step_id!r}", branch, limit, name, found)
+        for step_id, kind in kinds.items():
+            name = step_id[skip:]
+            offset, found = recorded.ids.get(name, (_LAST, kind))
+            if found != kind:
+                raise self._mismatch(f"{kind} {step_id!r}", branch, offset, name, found)
 
     def go_live(self, branch: str, asked: str) -> None:
-        """Check that nothing recorded on ``branch`` is left over, before it acts or returns.
+        """Check that nothing recorded is left over, before the branch acts or returns.
+
+        Not on the branch, and not on those that it stands on either: what is recorded behind a
+        parallel block says that the block was over.
+
+        Raises:
+            ReplayMismatchError: Something is.
+        """
+        for path in _paths(branch):
+            self.end(path, asked)
+
+    def recall(self, branch: str, names: Names, name: str) -> Step | None:
+        """Take the next id of ``name`` if the journal has just that step there, and return it.
+
+        The short way through a replay that fits: the same as `Names.take` and `ask`. Where
+        anything is out of the ordinary it takes nothing and returns None.
+        """
+        recorded = self._branches.get(branch)
+        if recorded is None or recorded.next >= len(recorded.order):
+            return None
+        own = names.peek(name)
+        if own != recorded.order[recorded.next]:
+            return None
+        step = self.steps.get(f"{branch}/{own}" if branch else own)
+        if step is None:
+            return None
+        recorded.next += 1
+        names.advance(name)
+        return step
+
+    def end(self, branch: str, asked: str) -> None:
+        """Check that nothing recorded on this one branch is left over.
 
         Raises:
             ReplayMismatchError: Something is.
@@ -108,22 +168,10 @@ class Cursor:
         if left is not None:
             raise self._mismatch(asked, branch, *left)
 
-    def check_replayable(self) -> None:
-        """Refuse a journal with entries that cannot be replayed.
-
-        Raises:
-            ReplayMismatchError: There is one; names its offset and type.
-        """
-        if self.blocked is not None:
-            raise ReplayMismatchError(
-                f"run {self.run_id!r} cannot be replayed: entry {self.blocked.offset} "
-                f"{self.blocked.reason}. It can be viewed, compared and exported; fork it before "
-                f"that entry to go on.",
-                run_id=self.run_id,
-                offset=self.blocked.offset,
-                asked="replay",
-                recorded=self.blocked.type,
-            )
+    def goes_on(self, branch: str) -> bool:
+        """Tell whether something is recorded behind what the branch has asked for so far."""
+        found = (self._branches.get(path) for path in _paths(branch))
+        return any(recorded is not None and recorded.left_over() for recorded in found)
 
     def _note(self, step_id: str, offset: int, kind: str) -> None:
         if "@" in step_id:  # a model call matched by its request, outside the order of branches
@@ -131,18 +179,18 @@ class Cursor:
         branch = ""
         parts = step_id.split("/")
         for depth, part in enumerate(parts, 1):
-            known = self._branches.setdefault(branch, _Branch())
-            if part not in known.offsets:
-                known.offsets[part] = offset
-                known.kinds[part] = kind if depth == len(parts) else "parallel"
-                known.order.append((offset, part))
+            known = self._branches.get(branch)
+            if known is None:
+                known = self._branches[branch] = _Branch()
+            if part not in known.ids:
+                known.ids[part] = (offset, kind if depth == len(parts) else "parallel")
             branch = f"{branch}/{part}" if branch else part
 
     def _mismatch(
         self, asked: str, branch: str, offset: int, left: str, kind: str | None = None
     ) -> ReplayMismatchError:
         recorded = f"{branch}/{left}" if branch else left
-        kind = kind or self._branches[branch].kinds[left]
+        kind = kind or self._branches[branch].ids[left][1]
         return ReplayMismatchError(
             f"run {self.run_id!r}: the code asks for {asked}, but entry {offset} recorded the "
             f"{kind} {recorded!r} there. The code has changed since; nothing was written. Put the "
@@ -154,12 +202,50 @@ class Cursor:
         )
 
 
+def refuse_foreign(run_id: str, lines: Iterable[AnyEntry]) -> None:
+    """Refuse a journal with entries that cannot be replayed.
+
+    Raises:
+        ReplayMismatchError: There is one; names its offset and type.
+    """
+    for entry in lines:
+        if type(entry) is Foreign:
+            raise ReplayMismatchError(
+                f"run {run_id!r} cannot be replayed: entry {entry.offset} {entry.reason}. It can "
+                "be viewed, compared and exported; fork it before that entry to go on.",
+                run_id=run_id,
+                offset=entry.offset,
+                asked="replay",
+                recorded=entry.type,
+            )
+
+
+def _paths(branch: str) -> Iterator[str]:
+    """Yield the path of a branch and of those that it stands on."""
+    while branch:
+        yield branch
+        branch = branch.rpartition("/")[0]
+    yield ""
+
+
 class Names:
     """Counts the uses of names on one branch: the n-th use of ``plan`` is ``plan#n``."""
 
     def __init__(self, branch: str = "") -> None:
         self.branch = branch
         self._counts: dict[str, int] = {}
+
+    def peek(self, name: str) -> str | None:
+        """Return the last part of the id that `take` would give; None for a name new here."""
+        count = self._counts.get(name)
+        if count is None:
+            # Only a name that needs no spelling out can stand in an id as it is.
+            return name if name.isascii() else None
+        return f"{name}#{count + 1}"
+
+    def advance(self, name: str) -> None:
+        """Count a use whose id is known from `peek`."""
+        self._counts[name] = self._counts.get(name, 0) + 1
 
     def take(self, name: str) -> str:
         """Return the id of the next use of ``name`` here.
@@ -173,13 +259,14 @@ class Names:
         return f"{self.branch}/{own}" if self.branch else own
 
 
+@lru_cache(maxsize=4096)
 def check_name(name: object) -> str:
     """Return a step, event or branch name in its canonical spelling (Unicode NFC).
 
     Raises:
         JournalValueError: It is no text, empty, or contains ``#``, ``/``, ``@``.
     """
-    if not isinstance(name, str) or not name or any(c in name for c in "#/@"):
+    if not isinstance(name, str) or not name or "#" in name or "/" in name or "@" in name:
         raise JournalValueError(
             f"{name!r} is not a name for a step or an event: use a text without '#', '/' and '@', "
             "which ids are built with. Nothing was recorded.",

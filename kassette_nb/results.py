@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from . import values
 from .entries import Cancel, Complete, ErrorInfo, Failure, Suspend
+from .errors import InterruptedRunError, RunCancelledError, StepFailedError
 from .state import RunState
 from .values import JSON
 
@@ -14,25 +15,61 @@ from .values import JSON
 class RunResult:
     """Where a call left the run.
 
-    ``status`` is ``success``, ``suspended``, ``failed`` or ``cancelled``. ``result`` is the
-    decoded result; ``event`` the first and ``events`` all step ids of what a suspended run waits
-    for; ``error`` the recorded exception of a failed one; ``reason`` that of a cancelled one.
+    ``status`` is ``success``, ``suspended``, ``failed`` or ``cancelled``. ``value`` is the decoded
+    result where there is one; ``event`` the first and ``events`` all step ids of what a suspended
+    run waits for; ``error`` the recorded exception of a failed one; ``reason`` that of a
+    cancelled one.
     """
 
     status: str
     run_id: str
-    result: JSON = None
+    value: JSON = None
     event: str | None = None
     events: tuple[str, ...] = ()
     error: ErrorInfo | None = None
     reason: str | None = None
+
+    @property
+    def result(self) -> JSON:
+        """The decoded result of a run that succeeded.
+
+        A step that runs another workflow returns this: where that run has none yet, the step is
+        interrupted, and both stay open; where it failed, the step fails.
+
+        Raises:
+            InterruptedRunError: The run is suspended.
+            StepFailedError: It failed.
+            RunCancelledError: It was cancelled.
+        """
+        if self.status == "success":
+            return self.value
+        if self.error is not None:
+            raise StepFailedError(
+                f"run {self.run_id!r} failed: {self.error.name}: {self.error.message}",
+                step_id=None,
+                name=self.error.name,
+                message=self.error.message,
+            )
+        if self.status == "cancelled":
+            raise RunCancelledError(
+                f"run {self.run_id!r} was cancelled ({self.reason or 'no reason given'}); it has "
+                "no result.",
+                run_id=self.run_id,
+                state="cancelled",
+                reason=self.reason,
+            )
+        raise InterruptedRunError(
+            f"run {self.run_id!r} waits for {', '.join(map(repr, self.events))} and has no result "
+            "yet. Answer it first.",
+            run_id=self.run_id,
+        )
 
     def __repr__(self) -> str:
         told = [f"{self.status}: {self.run_id!r}"]
         if self.events:
             told.append(f"waits for {', '.join(map(repr, self.events))}")
         if self.status == "success":
-            told.append(f"result={self.result!r}")
+            told.append(f"result={self.value!r}")
         if self.error is not None:
             told.append(f"{self.error.name}: {self.error.message}")
         if self.reason is not None:
@@ -43,7 +80,7 @@ class RunResult:
 def ended(run_id: str, ending: Complete | Failure | Cancel) -> RunResult:
     """Return a terminal entry as the result of a call."""
     if isinstance(ending, Complete):
-        return RunResult("success", run_id, result=values.decode(ending.result, what="result"))
+        return RunResult("success", run_id, value=values.decode(ending.result, what="result"))
     if isinstance(ending, Failure):
         return RunResult("failed", run_id, error=ending.error)
     return RunResult("cancelled", run_id, reason=ending.reason)

@@ -195,7 +195,7 @@ class Run:
     def result(self) -> JSON:
         """The decoded result of a completed run; None otherwise."""
         ending = self.fold().ending
-        return results.ended(self.run_id, ending).result if ending is not None else None
+        return results.ended(self.run_id, ending).value if ending is not None else None
 
     @property
     def error(self) -> ErrorInfo | None:

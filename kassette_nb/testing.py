@@ -7,6 +7,7 @@ class TestMyStorage(StorageContract):
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,11 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Go on by so many seconds."""
         self._now += timedelta(seconds=seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        """Go on by so many seconds at once, letting other tasks run."""
+        self.advance(seconds)
+        await asyncio.sleep(0)
 
 
 class Fault(Exception):

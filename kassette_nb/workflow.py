@@ -4,61 +4,55 @@ from __future__ import annotations
 
 import inspect
 import os
-import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, overload
 
+from . import background, blocking, lease, recovery, results, state, values, verification
 from . import fork as forks
-from . import lease, results, state, values
-from .answers import answer, find_question, refuse_answered
+from .answers import answer, find_question, refuse_answered, refuse_ended
 from .arguments import Arguments
 from .clock import Clock, SystemClock
-from .context import Context
-from .entries import Resume, Start
-from .errors import RunBusyError, UnknownRunError, VersionMismatchError
+from .definition import Body, Definition, cancel_overdue, live
+from .entries import Cancel, Resume
+from .errors import RunBusyError, UnknownRunError
 from .journal import Journal, Writer, read
-from .replay import Cursor
+from .recovery import Recovered
 from .results import RunResult
 from .runid import new_run_id
-from .session import Ending, LiveForbidden, Session
-from .state import RunState
 from .storage import Hold, Storage, check_run_id, open_storage
 from .values import JSON
+from .verification import Verification
 
-Body = Callable[..., Awaitable[Any]]
 #: Workflows by name, the latest definition of each: where a journal's continuation is looked up.
 registry: dict[str, Workflow] = {}
+_KEEP: Any = object()
 
 
 class Workflow:
     """An async function whose finished steps are recorded; made by `kassette`."""
 
     def __init__(
-        self,
-        fn: Body,
-        *,
-        name: str | None = None,
-        version: str | None = None,
-        storage: Storage | str | os.PathLike[str] | None = None,
-        max_payload: int = values.MAX_PAYLOAD,
-        clock: Clock | None = None,
+        self, definition: Definition, storage: Storage | str | os.PathLike[str] | None = None
     ) -> None:
-        if not inspect.iscoroutinefunction(fn):
-            raise TypeError(f"{fn!r} must be an async def to be a workflow")
-        self.fn = fn
-        self.name = name or fn.__name__
-        self.version = version
-        self.max_payload = max_payload
-        self.label: str | None = None
+        self.definition = definition
         self._where = storage
         self._storage: Storage | None = None
-        self._clock: Clock = clock or SystemClock()
-        self._arguments = Arguments(fn, self.name)
-        self.__doc__ = fn.__doc__
+        self.__doc__ = definition.fn.__doc__
 
     def __repr__(self) -> str:
         version = f", version={self.version!r}" if self.version else ""
         return f"<workflow {self.name!r}{version}>"
+
+    @property
+    def name(self) -> str:
+        """What journals call it."""
+        return self.definition.name
+
+    @property
+    def version(self) -> str | None:
+        """The version of its code."""
+        return self.definition.version
 
     @property
     def storage(self) -> Storage:
@@ -67,15 +61,20 @@ class Workflow:
             self._storage = open_storage(self._where)
         return self._storage
 
-    def with_options(self, *, label: str | None = None) -> Workflow:
+    def with_options(
+        self, *, label: str | None = _KEEP, fingerprint: str | None = _KEEP
+    ) -> Workflow:
         """Return the same workflow with options for the runs that it starts.
 
         Args:
             label: A name for people, shown instead of the run's id.
+            fingerprint: Names what the run depends on beside its code (a model, a prompt's
+                hash): a run recorded with another one is refused like one of another version.
         """
-        other = Workflow.__new__(Workflow)
-        other.__dict__.update(self.__dict__)
-        other.label = label
+        given = {"label": label, "fingerprint": fingerprint}
+        changes: Any = {name: value for name, value in given.items() if value is not _KEEP}
+        other = Workflow(replace(self.definition, **changes), self._where)
+        other._storage = self._storage
         return other
 
     async def start(self, /, *args: Any, run_id: str | None = None, **kwargs: Any) -> RunResult:
@@ -85,7 +84,8 @@ class Workflow:
             args: The workflow's arguments after ctx; they must survive JSON.
             run_id: A new run's id (by default a UUIDv7), or that of a recorded run: an
                 interrupted or ready one replays and goes on; of a suspended or ended one the
-                recorded state is returned and nothing is written or executed.
+                recorded state is returned and nothing is executed. One whose question is overdue
+                is cancelled.
             kwargs: Arguments by name. A recorded run takes its recorded ones where none is given.
 
         Returns:
@@ -98,26 +98,24 @@ class Workflow:
                 was written.
             BaseException: What interrupted the session; the run stays open.
         """
-        given = self._arguments.given(args, kwargs)
+        given = self.definition.arguments.given(args, kwargs)
         run_id = new_run_id() if run_id is None else check_run_id(run_id)
         journal = self._find(run_id)
         if journal is not None:
-            recorded = self._recorded_result(journal, given, terminal_only=True)
-            if recorded is not None:
-                return recorded
+            self.definition.arguments.recorded(journal, given)
+            if journal.ending is not None:
+                return results.ended(run_id, journal.ending)
         hold = await lease.acquire(self.storage, run_id)
         try:
-            journal = self._find(run_id)
-            if journal is not None:
-                recorded = self._recorded_result(journal, given)
-                if recorded is not None:
-                    hold.release()
-                    return recorded
-            session, body = self._session(self.storage, run_id, hold, journal, given)
+            found = self._settled(run_id, given)
+            if isinstance(found, RunResult):
+                hold.release()
+                return found
+            ready = self.definition.ready(self.storage, run_id, hold, found, given)
         except BaseException:
             hold.release()
             raise
-        return _result(run_id, await session.run(body))
+        return await ready.run()
 
     async def resume(
         self,
@@ -143,17 +141,17 @@ class Workflow:
         Raises:
             EventAlreadyAnsweredError: Somebody was first.
             EventMismatchError: The run does not wait for this.
-            TerminalRunError, RunCancelledError: The run has ended.
+            TerminalRunError, RunCancelledError: The run has ended, or its deadline has passed.
             JournalValueError: The answer does not fit.
             ReplayMismatchError: The code no longer fits; the answer was not spent.
         """
         hold, journal, opening = await self._take_question(run_id, event, value, by, note)
         try:
-            session, body = self._session(self.storage, run_id, hold, journal, {}, opening)
+            ready = self.definition.ready(self.storage, run_id, hold, journal, {}, opening)
         except BaseException:
             hold.release()
             raise
-        return _result(run_id, await session.run(body))
+        return await ready.run()
 
     async def fork(
         self,
@@ -179,39 +177,90 @@ class Workflow:
             same_effects=same_effects,
         )
 
-    def continuation(
-        self, storage: Storage, hold: Hold, journal: Journal, writer: Writer | None = None
-    ) -> Callable[[], Coroutine[Any, Any, RunResult]]:
-        """Check an open run that the caller holds; return the call that replays and goes on.
+    async def retry(self, run_id: str) -> str:
+        """Make a new run from a failed one, without its failure; see `kassette_nb.fork.retry`.
 
-        Args:
-            storage: Where the run is.
-            hold: Freed by the returned call.
-            journal: As read under the hold.
-            writer: Whose opening entry is on record already; None opens with a start entry.
+        Returns:
+            The new run's id; ``start(run_id=…)`` runs the failed step again.
         """
-        session, body = self._session(storage, journal.run_id, hold, journal, {}, writer=writer)
+        return forks.retry(self.storage, run_id)
 
-        async def go_on() -> RunResult:
-            return _result(journal.run_id, await session.run(body))
+    async def verify(self, run_id: str) -> Verification:
+        """Re-execute a run against its journal with all live work forbidden; write nothing.
 
-        return go_on
+        Returns:
+            How much was replayed, and the first thing that does not fit, if any.
+        """
+        return await verification.verify(self.definition, read(self.storage, run_id))
 
-    async def fits(self, journal: Journal) -> None:
-        """Replay an open run with all live work forbidden; return if this code still fits it.
+    async def cancel(self, run_id: str, *, reason: str | None = None) -> RunResult:
+        """Call a run off for good. A live session of this process ends itself with it.
+
+        Returns:
+            The run's end. The ``cancel`` line is durable, or will be the live session's last one
+            once what is in flight has settled.
 
         Raises:
-            MetadataMismatchError, VersionMismatchError, ReplayMismatchError: It does not.
+            TerminalRunError, RunCancelledError: It has ended already.
+            RunBusyError: A session of another process holds it.
         """
-        metadata = self._arguments.recorded(journal, {})
-        self._check_version(journal)
-        cursor = Cursor(journal.run_id, journal.entries)
-        cursor.check_replayable()
-        session = Session(cursor, None, None, None, self._clock, self.max_payload)
+        journal = read(self.storage, run_id)
+        refuse_ended(run_id, self.definition.fold(journal))
+        here = live(self.storage.locate(run_id))
+        if here is not None:
+            session, loop = here
+            background.call_home(loop, lambda: session.cancel(reason))
+            return RunResult("cancelled", run_id, reason=reason)
+        hold = await lease.acquire(self.storage, run_id)
         try:
-            await session.run(lambda ctx: self.fn(ctx, **metadata))
-        except LiveForbidden:
-            return
+            journal = read(self.storage, run_id)
+            refuse_ended(run_id, self.definition.fold(journal))
+            writer = Writer(self.storage, run_id, journal, self.definition.clock)
+            writer.append(Cancel(session=0, reason=reason))
+        finally:
+            hold.release()
+        return RunResult("cancelled", run_id, reason=reason)
+
+    async def recover(self) -> list[Recovered]:
+        """Go on with what a dead process left behind; see `kassette_nb.recovery.recover`."""
+        return await recovery.recover(self.definition, self.storage)
+
+    def launch(
+        self, /, *args: Any, run_id: str | None = None, thread: bool = False, **kwargs: Any
+    ) -> background.Background:
+        """Start in the background; see `start` for the arguments.
+
+        Args:
+            args: As for `start`.
+            run_id: As for `start`.
+            thread: Use a loop in a thread of its own, which a blocking cell does not stop.
+            kwargs: As for `start`.
+
+        Returns:
+            A handle: ``await`` it for the result.
+        """
+        run_id = new_run_id() if run_id is None else check_run_id(run_id)
+
+        def session() -> Coroutine[Any, Any, RunResult]:
+            return self.start(*args, run_id=run_id, **kwargs)
+
+        return background.start(self.storage.locate(run_id), session, run_id, thread=thread)
+
+    def start_sync(self, /, *args: Any, run_id: str | None = None, **kwargs: Any) -> RunResult:
+        """Do what `start` does, from code that cannot await: a script, or inside a live loop."""
+        return blocking.run(lambda: self.start(*args, run_id=run_id, **kwargs))
+
+    def resume_sync(
+        self,
+        run_id: str,
+        event: str,
+        value: JSON,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> RunResult:
+        """Do what `resume` does, from code that cannot await."""
+        return blocking.run(lambda: self.resume(run_id, event, value, by=by, note=note))
 
     def _find(self, run_id: str) -> Journal | None:
         try:
@@ -219,90 +268,43 @@ class Workflow:
         except UnknownRunError:
             return None
 
-    def _fold(self, journal: Journal) -> RunState:
-        return state.fold(journal.entries, self._clock.now(), held=False)
-
-    def _recorded_result(
-        self, journal: Journal, given: Mapping[str, Any], terminal_only: bool = False
-    ) -> RunResult | None:
-        """Return the recorded state of a run that this call must not execute."""
-        self._arguments.recorded(journal, given)
-        folded = self._fold(journal)
-        if folded.terminal or (folded.status == state.SUSPENDED and not terminal_only):
-            return results.recorded(journal.run_id, folded)
-        return None
+    def _settled(self, run_id: str, given: Mapping[str, Any]) -> RunResult | Journal | None:
+        """Return the state of a held run that is not to be executed, else its journal."""
+        journal = self._find(run_id)
+        if journal is None:
+            return None
+        self.definition.arguments.recorded(journal, given)
+        folded = self.definition.fold(journal)
+        if folded.terminal:
+            return results.recorded(run_id, folded)
+        overdue = self.definition.overdue(journal)
+        if overdue is not None:
+            return cancel_overdue(self.storage, journal, self.definition.clock, overdue)
+        return results.recorded(run_id, folded) if folded.status == state.SUSPENDED else journal
 
     async def _take_question(
         self, run_id: str, event: str, value: JSON, by: str | None, note: str | None
     ) -> tuple[Hold, Journal, Resume]:
         # Asked first without the lock: a late answer is told at once, and an unknown run leaves
         # no lock file behind.
-        find_question(run_id, self._fold(read(self.storage, run_id)), event)
+        find_question(run_id, self.definition.fold(read(self.storage, run_id)), event)
         try:
             hold = await lease.acquire(self.storage, run_id)
         except RunBusyError:
             # Whoever was first may still be running on the answer.
-            refuse_answered(run_id, self._fold(read(self.storage, run_id)), event)
+            refuse_answered(run_id, self.definition.fold(read(self.storage, run_id)), event)
             raise
         try:
             journal = read(self.storage, run_id)
-            return hold, journal, answer(run_id, self._fold(journal), event, value, by, note)
+            overdue = self.definition.overdue(journal)
+            if overdue is not None:
+                cancel_overdue(self.storage, journal, self.definition.clock, overdue)
+                refuse_ended(run_id, self.definition.fold(read(self.storage, run_id)))
+            folded = self.definition.fold(journal)
+            return hold, journal, answer(run_id, folded, event, value, by, note)
         except BaseException:
             hold.release()
             raise
-
-    def _session(
-        self,
-        storage: Storage,
-        run_id: str,
-        hold: Hold,
-        journal: Journal | None,
-        given: Mapping[str, Any],
-        opening: Resume | None = None,
-        writer: Writer | None = None,
-    ) -> tuple[Session, Callable[[Context], Awaitable[Any]]]:
-        if journal is None:
-            metadata = self._arguments.new(given, self.max_payload)
-        else:
-            metadata = self._arguments.recorded(journal, given)
-            self._check_version(journal)
-        cursor = Cursor(run_id, journal.entries if journal else [])
-        cursor.check_replayable()
-        first: Start | Resume | None = opening
-        if writer is None:
-            writer = Writer(storage, run_id, journal, self._clock)
-            first = opening or Start(
-                session=writer.session,
-                version=self.version,
-                metadata=values.encode(metadata, what="arguments", limit=self.max_payload),
-                workflow=self.name,
-                label=self.label if journal is None else None,
-                pid=os.getpid(),
-                host=socket.gethostname(),
-            )
-        session = Session(cursor, writer, hold, first, self._clock, self.max_payload)
-        return session, lambda ctx: self.fn(ctx, **metadata)
-
-    def _check_version(self, journal: Journal) -> None:
-        folded = self._fold(journal)
-        if folded.latest is None:  # a fork without an entry of its own takes this code's
-            return
-        recorded = folded.latest.version
-        if recorded != self.version:
-            raise VersionMismatchError(
-                f"run {journal.run_id!r} was recorded by version {recorded!r} of "
-                f"{self.name!r}, this is {self.version!r}; nothing was executed. Go on with the "
-                "old code, or fork the run and continue the fork with this version.",
-                run_id=journal.run_id,
-                recorded=recorded,
-                given=self.version,
-            )
-
-
-def _result(run_id: str, ending: Ending) -> RunResult:
-    if ending.terminal is not None:
-        return results.ended(run_id, ending.terminal)
-    return results.suspended(run_id, ending.suspends)
 
 
 @overload
@@ -314,31 +316,62 @@ def kassette(
     *,
     name: str | None = None,
     version: str | None = None,
+    fingerprint: str | None = None,
     storage: Storage | str | os.PathLike[str] | None = None,
     max_payload: int = values.MAX_PAYLOAD,
+    transient: tuple[type[BaseException], ...] = (),
     clock: Clock | None = None,
 ) -> Callable[[Body], Workflow]: ...
 
 
-def kassette(fn: Body | None = None, /, **options: Any) -> Workflow | Callable[[Body], Workflow]:
+def kassette(
+    fn: Body | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    fingerprint: str | None = None,
+    storage: Storage | str | os.PathLike[str] | None = None,
+    max_payload: int = values.MAX_PAYLOAD,
+    transient: tuple[type[BaseException], ...] = (),
+    clock: Clock | None = None,
+) -> Workflow | Callable[[Body], Workflow]:
     """Make an async function a durable workflow.
 
     Args:
         fn: The function; its first parameter is the ctx, the others are recorded as its input.
         name: What journals call it; by default the function's name.
         version: Raise it when the shape of the code changes: runs of another version are refused.
+        fingerprint: Names what runs depend on beside the code; see `Workflow.with_options`.
         storage: A storage, a URL (``"file:.kassette"``, ``"memory:"``) or a path; by default
             ``$KASSETTE_STORAGE``, else ``file:.kassette``.
         max_payload: The largest value to record, in bytes of JSON.
+        transient: Exceptions that are only weather: they interrupt the session instead of failing
+            the step or the run.
         clock: Stamps the entries; for tests.
 
     Returns:
         The workflow, or a decorator that makes it.
+
+    Raises:
+        TypeError: The function cannot be a workflow; says why.
     """
 
     def decorate(fn: Body) -> Workflow:
-        workflow = Workflow(fn, **options)
-        registry[workflow.name] = workflow
+        if not inspect.iscoroutinefunction(fn):
+            raise TypeError(f"{fn!r} must be an async def to be a workflow")
+        called = name or fn.__name__
+        definition = Definition(
+            fn,
+            called,
+            Arguments(fn, called),
+            clock or SystemClock(),
+            version=version,
+            fingerprint=fingerprint,
+            max_payload=max_payload,
+            transient=transient,
+        )
+        workflow = registry[called] = Workflow(definition, storage)
         return workflow
 
     return decorate if fn is None else decorate(fn)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kassette_nb import LocalStorage, Workflow, entries, values
+from kassette_nb import LocalStorage, Workflow, entries, kassette, values
+from kassette_nb.clock import stamp
 from kassette_nb.entries import Known, Start, Step
 
-INSTANT = "2026-03-01T09:00:00.000Z"
+BEGAN = datetime(2026, 3, 1, 9, tzinfo=UTC)
 #: 1,024 bytes of JSON, of the shape of a tool's answer.
 RESULT: dict[str, Any] = {"exit": 0, "seconds": 1.25, "files": ["a.py", "b.py"], "stdout": ""}
 RESULT["stdout"] = "y" * (1024 - len(values.encode(RESULT)))
@@ -32,13 +34,14 @@ def journal(steps: int) -> bytes:
             step_id="work" if number == 1 else f"work#{number}",
             name="work",
             kind="step",
-            started_at=INSTANT,
+            started_at=stamp(BEGAN + timedelta(milliseconds=700 * number)),
             result=values.encode(RESULT),
         )
         for number in range(1, steps + 1)
     ]
     for offset, line in enumerate(lines):
-        line.offset, line.timestamp = offset, INSTANT
+        line.offset = offset
+        line.timestamp = stamp(BEGAN + timedelta(milliseconds=700 * offset + 600))
     return b"".join(map(entries.encode, lines))
 
 
@@ -49,4 +52,4 @@ def workflow(storage: LocalStorage, steps: int) -> Workflow:
         for _ in range(steps + 1):
             await ctx.step("work", answer)
 
-    return Workflow(bench, name="bench", storage=storage)
+    return kassette(name="bench", storage=storage)(bench)

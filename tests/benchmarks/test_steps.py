@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kassette_nb import LocalStorage, Workflow
+from kassette_nb import kassette
 from tests.benchmarks import measure, sample
 
 ROUNDS = 1_500
@@ -33,7 +33,7 @@ def test_a_step_of_1_kb_against_a_write_and_a_sync_of_the_same_bytes(disk: Path)
         found.update(await measure.interleave_async(sides, ROUNDS))
 
     try:
-        asyncio.run(Workflow(bench, storage=LocalStorage(disk / "runs")).start())
+        asyncio.run(kassette(storage=disk / "runs")(bench).start())
     finally:
         os.close(raw)
     measure.report("durable step, async def, 1 KB", found, "async", "floor", 1.4)

@@ -102,14 +102,14 @@ def colour(text: str, known: dict[str, str]) -> Colour:
     first, second = arguments(match[1])
     first, share = first.rsplit(" ", 1)
     part = float(share.removesuffix("%")) / 100
-    a, b = colour(first, known), colour(second, known)
-    alpha = a[3] * part + b[3] * (1 - part)
-    mixed = [(x * a[3] * part + y * b[3] * (1 - part)) / alpha for x, y in zip(a, b, strict=True)]
-    return (mixed[0], mixed[1], mixed[2], alpha)
+    one, two = colour(first, known), colour(second, known)
+    alpha = one[3] * part + two[3] * (1 - part)
+    r, g, b = ((one[i] * one[3] * part + two[i] * two[3] * (1 - part)) / alpha for i in range(3))
+    return (r, g, b, alpha)
 
 
 def over(top: Colour, below: Colour) -> Colour:
-    r, g, b = (t * top[3] + u * (1 - top[3]) for t, u in zip(top[:3], below[:3], strict=True))
+    r, g, b = (top[i] * top[3] + below[i] * (1 - top[3]) for i in range(3))
     return (r, g, b, 1)
 
 

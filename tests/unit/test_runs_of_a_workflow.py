@@ -150,7 +150,7 @@ def test_bad_input_gets_its_named_error_and_no_byte_is_written(storage: MemorySt
 
 
 def test_a_failed_step_raises_the_same_live_and_on_replay(storage: MemoryStorage) -> None:
-    seen: list[tuple[str, str, str, object, object]] = []
+    seen: list[tuple[Any, ...]] = []
     calls: list[int] = []
 
     def boom() -> None:

@@ -40,7 +40,7 @@ function timePieces(rows, ends, fold) {
 
 class Timeline {
   constructor({ onSelect, rootOf }) {
-    Object.assign(this, { onSelect, rootOf, rows: [], info: {}, mode: "work", zoom: 1, left: 0, selected: -1, pieces: [], bars: [] });
+    Object.assign(this, { onSelect, rootOf, rows: [], info: {}, mode: "work", zoom: 1, left: 0, selected: -1, pieces: [], bars: [], blanks: 0 });
     this.canvas = el("canvas.k-canvas", { "aria-hidden": "true" });
     this.holder = el("div.k-tlholder", null, this.canvas);
     this.legend = el("span.k-legend");
@@ -223,7 +223,14 @@ class Timeline {
   }
 
   draw() {
-    if (!this.frame) this.frame = soon(() => { this.frame = 0; if (this.canvas.isConnected && this.rows) drawTimeline(this); });
+    if (!this.frame) this.frame = soon(() => {
+      this.frame = 0;
+      if (!this.canvas.isConnected || !this.rows) return;
+      // Without width for the moment (a host that swaps its stylesheets, say) nobody tells when it is back.
+      if (!this.holder.clientWidth && this.blanks < 20) { this.blanks += 1; setTimeout(() => this.draw(), 100); return; }
+      if (this.holder.clientWidth) this.blanks = 0;
+      drawTimeline(this);
+    });
   }
 }
 

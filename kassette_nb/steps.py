@@ -1,0 +1,238 @@
+"""``ctx.step`` and the recorded values of time and chance."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from . import retry, typed, values
+from .branch import Branch
+from .calls import Outcome, ThreadCall, is_async, settle
+from .clock import instant, stamp
+from .codehash import code_hash
+from .entries import Note, Payload, Step
+from .errors import JournalValueError, KassetteError, StepFailedError
+from .options import Options
+from .redact import redact
+from .replay import check_name
+from .session import Session, describe
+from .values import JSON
+
+#: Arguments are kept for people to read; larger ones (bytes of JSON) would make a journal grow
+#: with the square of a conversation's length.
+ARGS_LIMIT = 8 * 1024
+
+
+async def step(
+    session: Session,
+    branch: Branch,
+    options: Options,
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """See `Context.step`."""
+    with session.call(branch, f"step {name!r}"):
+        step_id = branch.names.take(name)
+        session.cursor.ask(branch.path, step_id, "step")
+        return await settled(session, branch, options, step_id, name, fn, args, kwargs)
+
+
+async def settled(
+    session: Session,
+    branch: Branch,
+    options: Options,
+    step_id: str,
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    block: bool = False,
+) -> Any:
+    """Return what is recorded under ``step_id``, or run ``fn`` and record it."""
+    recorded = session.cursor.steps.get(step_id)
+    if recorded is not None:
+        session.replayed += 1
+        return result(recorded, options.returns)
+    coroutine = is_async(fn)
+    if options.timeout is not None and not coroutine:
+        raise JournalValueError(
+            f"step {name!r}: timeout= works for async functions only; a thread cannot be stopped. "
+            "Nothing was recorded.",
+            path="timeout",
+            reason="not an async function",
+        )
+    session.go_live(branch.path, f"step {step_id!r}")
+    entry = Step(
+        session=session.number,
+        step_id=step_id,
+        name=check_name(name),
+        kind="step",
+        started_at=stamp(session.clock.now()),
+        args=_readable(fn, args, kwargs) if options.record_args else UNSET,
+        code_hash=code_hash(fn),
+        parallel=block,
+    )
+    call = partial(fn, *args, **kwargs)
+    if coroutine:
+        outcome = await settle(_awaited(session, entry, call, options))
+    else:
+        outcome = await _threaded(session, entry, call, options)
+    _fill(session, entry, outcome, options)
+    await session.record(entry)
+    return result(entry, options.returns)
+
+
+async def value(session: Session, branch: Branch, name: str, make: Callable[[], JSON]) -> JSON:
+    """Return a value of the moment that is recorded once (kind ``value``)."""
+    with session.call(branch, f"{name}()"):
+        step_id = branch.names.take(name)
+        session.cursor.ask(branch.path, step_id, "step")
+        recorded = session.cursor.steps.get(step_id)
+        if recorded is not None:
+            session.replayed += 1
+            return result(recorded)
+        session.go_live(branch.path, f"{name}() as {step_id!r}")
+        entry = Step(
+            session=session.number,
+            step_id=step_id,
+            name=name,
+            kind="value",
+            result=values.encode(make()),
+        )
+        await session.record(entry)
+        return result(entry)
+
+
+async def now(session: Session, branch: Branch) -> datetime:
+    """See `Context.now`."""
+    return instant(await value(session, branch, "now", lambda: stamp(session.clock.now())))
+
+
+async def chance(session: Session, branch: Branch) -> float:
+    """See `Context.random`."""
+    drawn: float = await value(session, branch, "random", random.random)
+    return drawn
+
+
+async def unique(session: Session, branch: Branch) -> str:
+    """See `Context.uuid`."""
+    made: str = await value(session, branch, "uuid", lambda: str(uuid.uuid4()))
+    return made
+
+
+def result(entry: Step, declared: Any = None) -> Any:
+    """Return what a recorded step hands to the workflow.
+
+    Raises:
+        StepFailedError: Its function raised.
+    """
+    if entry.error is not None:
+        raise StepFailedError(
+            f"step {entry.step_id!r} failed: {entry.error.name}: {entry.error.message}",
+            step_id=entry.step_id,
+            name=entry.error.name,
+            message=entry.error.message,
+        )
+    if declared is None:
+        return values.decode(entry.result, what=entry.step_id)
+    return typed.decode(entry.result, declared, what=f"result of step {entry.step_id!r}")
+
+
+async def _awaited(session: Session, entry: Step, call: Callable[[], Any], options: Options) -> Any:
+    async def attempt() -> Any:
+        if options.timeout is None:
+            return await call()
+        async with asyncio.timeout(options.timeout):
+            return await call()
+
+    if options.retry is None:
+        return await attempt()
+    return await retry.attempts(options.retry, attempt, _teller(session, entry))
+
+
+async def _threaded(
+    session: Session, entry: Step, call: Callable[[], Any], options: Options
+) -> Outcome:
+    if options.retry is not None:
+        teller = _teller(session, entry)
+        call = partial(retry.attempts_blocking, options.retry, call, teller)
+
+    def late(outcome: Outcome) -> None:
+        # Its caller was interrupted, but what it did is done and paid for.
+        try:
+            _fill(session, entry, outcome, options)
+            session.record_now(entry)
+        except BaseException as problem:
+            session.close(problem)
+        finally:
+            session.leave()
+
+    thread = ThreadCall(session.workers, late)
+    session.enter()
+    outcome = await thread.run(call)
+    session.leave()
+    if asyncio.iscoroutine(outcome.value):  # a lambda around an async function
+        return await settle(outcome.value)
+    return outcome
+
+
+def _fill(session: Session, entry: Step, outcome: Outcome, options: Options) -> None:
+    error = outcome.error
+    if error is None:
+        what = f"result of step {entry.step_id!r}"
+        entry.result = typed.encode(
+            outcome.value, options.returns, what=what, limit=session.max_payload
+        )
+    elif isinstance(error, (KeyboardInterrupt, asyncio.CancelledError, *session.transient)) or (
+        isinstance(error, KassetteError) and not isinstance(error, StepFailedError)
+    ):
+        raise error  # an interruption, weather, or a refusal of ours: nothing this step did
+    else:
+        entry.error = describe(error)
+
+
+def _teller(session: Session, entry: Step) -> retry.Failed:
+    def failed(number: int, error: BaseException) -> None:
+        told = {
+            "attempt": number,
+            "error": describe(error).name,
+            "message": describe(error).message,
+        }
+        session.record_now(
+            Note(
+                session=session.number,
+                kind="attempt",
+                step_id=entry.step_id,
+                data=values.encode(told),
+            )
+        )
+
+    return failed
+
+
+def _readable(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payload:
+    """Return the arguments by name for people to read, or nothing where JSON cannot carry them."""
+    if not args and not kwargs:
+        return UNSET
+    code = getattr(fn, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code else ()
+    if hasattr(fn, "__self__"):
+        names = names[1:]
+    named = {
+        names[index] if index < len(names) else str(index): value
+        for index, value in enumerate(args)
+    }
+    try:
+        payload: Raw = values.encode(redact({**named, **kwargs}), limit=ARGS_LIMIT)
+    except (JournalValueError, RecursionError):
+        return UNSET
+    return payload

@@ -1,0 +1,104 @@
+"""Re-executing a run with all live work forbidden: does this code still fit what is recorded?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import values
+from .definition import Definition
+from .entries import Complete, Failure
+from .errors import KassetteError, MetadataMismatchError, ReplayMismatchError, VersionMismatchError
+from .journal import Journal
+from .session import LiveForbidden, describe
+
+_Mismatch = (ReplayMismatchError, VersionMismatchError, MetadataMismatchError)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification found.
+
+    ``replayed`` counts the recorded steps and answers that were handed back; nothing went live.
+    ``divergence`` is the first thing that does not fit, None where all does. ``next`` says what
+    the run would have done first, None for a run that has ended.
+    """
+
+    run_id: str
+    replayed: int
+    divergence: KassetteError | None = None
+    next: str | None = None
+    live: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the code fits the whole record."""
+        return self.divergence is None
+
+    def __repr__(self) -> str:
+        told = f"{self.replayed} replayed, {self.live} live"
+        if self.divergence is not None:
+            return f"<verification of {self.run_id!r}: {told}; differs: {self.divergence}>"
+        then = f", next is {self.next}" if self.next else ", to the recorded end"
+        return f"<verification of {self.run_id!r}: {told}{then}>"
+
+
+async def verify(definition: Definition, journal: Journal) -> Verification:
+    """Re-execute a run against its journal; writes nothing and takes no lock."""
+    run_id = journal.run_id
+    try:
+        metadata = definition.check(journal)
+    except _Mismatch as problem:
+        return Verification(run_id, 0, problem)
+    session = definition.session(run_id, journal)
+    ending = journal.ending
+    outcome: list[str] = []
+
+    async def call(branch: object) -> None:
+        """Take the end of the workflow for what is compared, not for a live act."""
+        try:
+            value = await definition.call(session, metadata)(branch)
+        except Exception as problem:
+            if isinstance(problem, KassetteError) and session.closed is not None:
+                raise
+            outcome.append(f"to fail with {describe(problem).name}")
+        else:
+            outcome.append("the end of the workflow")
+            if isinstance(ending, Complete):
+                _compare(run_id, ending, value, definition.max_payload)
+        session.cursor.go_live("", outcome[0])
+        raise LiveForbidden(outcome[0])
+
+    try:
+        await session.run(call)
+    except LiveForbidden as stopped:
+        if not isinstance(ending, Complete | Failure):  # open, or cancelled at whatever point
+            return Verification(
+                run_id, session.replayed, next=stopped.asked if ending is None else None
+            )
+        wanted = "the end of the workflow"
+        if isinstance(ending, Failure):
+            wanted = f"to fail with {ending.error.name}"
+        if outcome == [wanted]:
+            return Verification(run_id, session.replayed)
+        return Verification(run_id, session.replayed, _other_end(run_id, ending, stopped.asked))
+    except _Mismatch as problem:
+        return Verification(run_id, session.replayed, problem)
+    raise AssertionError("a verification never ends by itself")
+
+
+def _compare(run_id: str, ending: Complete, value: object, limit: int) -> None:
+    encoded = values.encode(value, what="result of the workflow", limit=limit)
+    if not values.same(values.decode(encoded), values.decode(ending.result)):
+        raise _other_end(run_id, ending, "the end of the workflow with another result")
+
+
+def _other_end(run_id: str, ending: Complete | Failure, asked: str) -> ReplayMismatchError:
+    recorded = "the end" if isinstance(ending, Complete) else f"the failure {ending.error.name}"
+    return ReplayMismatchError(
+        f"run {run_id!r}: the code comes to {asked} where entry {ending.offset} recorded "
+        f"{recorded}. The code has changed since; nothing was written.",
+        run_id=run_id,
+        offset=ending.offset,
+        asked=asked,
+        recorded=recorded,
+    )
