@@ -28,9 +28,10 @@ def run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     thread = threading.Thread(target=runner.run, name="kassette sync")
     thread.start()
     interrupted: KeyboardInterrupt | None = None
-    while thread.is_alive():
+    # Not thread.join: interrupted by Ctrl-C, it takes a running thread for one that has ended.
+    while not runner.done.is_set():
         try:
-            thread.join()
+            runner.done.wait()
         except KeyboardInterrupt as stop:
             interrupted = stop
             runner.cancel()
@@ -50,12 +51,15 @@ class _Runner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.result: Any = None
         self.error: BaseException | None = None
+        self.done = threading.Event()
 
     def run(self) -> None:
         try:
             self.result = self._context.run(asyncio.run, self._main())
         except BaseException as problem:
             self.error = problem
+        finally:
+            self.done.set()
 
     async def _main(self) -> Any:
         self._loop = asyncio.get_running_loop()

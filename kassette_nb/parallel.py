@@ -9,6 +9,7 @@ from typing import Any
 
 from .branch import Branch
 from .calls import Outcome
+from .entries import Suspend
 from .errors import JournalValueError, Suspended
 from .options import Options
 from .session import Session
@@ -40,6 +41,7 @@ async def parallel(
                 work = _step(session, branch, options, ids[key], key, fn)
             strands.append(work)
         outcomes = await _all(session, strands)
+        _order(session.suspends, list(ids.values()))
         if session.closed is not None:
             raise session.closed.with_traceback(None)
         for outcome in outcomes:
@@ -52,6 +54,19 @@ async def parallel(
             return {key: outcome.value for key, outcome in zip(branches, outcomes, strict=True)}
     # Raised outside the guard: a branch's own exception is the workflow's to handle.
     raise outcome.error
+
+
+def _order(suspends: list[Suspend], ids: list[str]) -> None:
+    """Put the questions of a block's branches in declared order, whichever came first."""
+
+    def rank(entry: Suspend) -> int | None:
+        own = entry.step_id or ""
+        return next((n for n, i in enumerate(ids) if own == i or own.startswith(f"{i}/")), None)
+
+    places = [n for n, entry in enumerate(suspends) if rank(entry) is not None]
+    inside = sorted((suspends[n] for n in places), key=lambda entry: rank(entry) or 0)
+    for place, entry in zip(places, inside, strict=True):
+        suspends[place] = entry
 
 
 async def _branch(
