@@ -357,8 +357,10 @@ class _Call:
     def _interruption(self, problem: BaseException) -> BaseException:
         """Return what a session that was stopped by ``problem`` says from now on."""
         session = self._session
-        if isinstance(problem, (KassetteError, LiveForbidden, *session.transient)):
+        if isinstance(problem, (KassetteError, *session.transient)):
             return problem
+        if not isinstance(problem, Exception | asyncio.CancelledError):
+            return problem  # KeyboardInterrupt and its like reach the caller as they are
         error = InterruptedRunError(
             f"run {session.run_id!r}: {self._asked} was interrupted ({type(problem).__name__}); "
             "it was not recorded, and the session has stopped. Start the run again to continue. "

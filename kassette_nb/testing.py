@@ -1,5 +1,9 @@
 """For tests: of storages of your own, and of workflows without a disk or a clock.
 
+    result = await always_replay(triage, ticket, answers={"approval": {"approved": True}})
+
+runs a workflow with a crash behind every entry, which finds code that is not deterministic. And
+
 class TestMyStorage(StorageContract):
     def make(self, tmp_path):
         return MyStorage(tmp_path)
@@ -9,12 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
-from .errors import InvalidRunIdError
-from .storage import Busy, Conflict, Storage, Token
+from .clock import instant
+from .errors import InvalidRunIdError, StorageError
+from .journal import read
+from .results import RunResult
+from .state import fold
+from .storage import Busy, Conflict, Hold, MemoryStorage, Storage, Token
+from .values import JSON
+from .workflow import Workflow
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,14 +50,26 @@ class ManualClock:
         """Go on by so many seconds."""
         self._now += timedelta(seconds=seconds)
 
+    def advance_to(self, moment: datetime) -> None:
+        """Go on to a moment; one that is past changes nothing."""
+        self._now = max(self._now, moment)
+
     async def sleep(self, seconds: float) -> None:
         """Go on by so many seconds at once, letting other tasks run."""
         self.advance(seconds)
         await asyncio.sleep(0)
 
 
-class Fault(Exception):
-    """What a `FaultyStorage` raises when it is told to fail, as a dying process would."""
+class Fault(BaseException):
+    """What a `FaultyStorage` raises where a process would have died.
+
+    No Exception, since nothing that a workflow catches could outlive its process.
+    """
+
+
+#: How a `FaultyStorage` fails: the process dies before the write, in the middle of it, or after it
+#: before anybody hears; or the disk refuses to sync, or is full from then on.
+How = Literal["crash", "torn write", "lost reply", "failed sync", "full disk"]
 
 
 class FaultyStorage:
@@ -54,18 +79,16 @@ class FaultyStorage:
         inner: The storage that really keeps the bytes.
 
     Attributes:
-        writes: How many times something was made durable.
+        writes: How many times something was, or should have been, made durable.
         fail_at: The number of the write to fail at, counted from 1; None never fails.
-        lose: With a failure: True when the write did happen and only its reply was lost.
-        error: What to raise.
+        how: In which way.
     """
 
     def __init__(self, inner: Storage) -> None:
         self.inner = inner
         self.writes = 0
         self.fail_at: int | None = None
-        self.lose = False
-        self.error: BaseException = Fault("told to fail")
+        self.how: How = "crash"
 
     @property
     def blocking(self) -> bool:
@@ -91,20 +114,20 @@ class FaultyStorage:
         return self.inner.read(run_id, since)
 
     def create(self, run_id: str, data: bytes) -> Token:
-        """See `Storage.create`; may fail."""
-        if self._fails() and not self.lose:
-            raise self.error
-        token = self.inner.create(run_id, data)
-        return self._reply(token)
+        """See `Storage.create`; may fail. Torn, it leaves nothing: a journal appears whole."""
+        if self._before():
+            raise self._error()
+        return self._after(self.inner.create(run_id, data))
 
     def append(self, run_id: str, data: bytes, expected: Token, keep: int | None = None) -> Token:
         """See `Storage.append`; may fail."""
-        if self._fails() and not self.lose:
-            raise self.error
-        token = self.inner.append(run_id, data, expected, keep)
-        return self._reply(token)
+        if self._before():
+            if self.how == "torn write":
+                self.inner.append(run_id, data[: len(data) // 2], expected, keep)
+            raise self._error()
+        return self._after(self.inner.append(run_id, data, expected, keep))
 
-    def hold(self, run_id: str, who: str) -> object:
+    def hold(self, run_id: str, who: str) -> Hold:
         """See `Storage.hold`."""
         return self.inner.hold(run_id, who)
 
@@ -117,13 +140,82 @@ class FaultyStorage:
         return self.inner.list(after, limit)
 
     def _fails(self) -> bool:
-        self.writes += 1
-        return self.writes == self.fail_at
+        if self.fail_at is None:
+            return False
+        return self.writes == self.fail_at or (
+            self.how == "full disk" and self.writes > self.fail_at
+        )
 
-    def _reply(self, token: Token) -> Token:
-        if self.writes == self.fail_at:
-            raise self.error
+    def _before(self) -> bool:
+        self.writes += 1
+        return self._fails() and self.how != "lost reply"
+
+    def _after(self, token: Token) -> Token:
+        if self._fails():
+            raise self._error()
         return token
+
+    def _error(self) -> BaseException:
+        if self.how in ("failed sync", "full disk"):
+            return StorageError(f"{self.place}: {self.how}", place=self.place, reason=self.how)
+        return Fault(f"{self.how} at write {self.writes}")
+
+
+async def always_replay(
+    workflow: Workflow,
+    /,
+    *args: Any,
+    answers: Mapping[str, JSON] | None = None,
+    **kwargs: Any,
+) -> RunResult:
+    """Run a workflow with a crash behind every entry: is it deterministic?
+
+    Everything recorded is replayed as often as there are entries, on a storage in memory and with
+    a clock that jumps over sleeps. Steps really run, each once.
+
+    Args:
+        workflow: The workflow; its own storage is not touched.
+        args: Its arguments.
+        answers: Answers by event name or step id.
+        kwargs: Its arguments by name.
+
+    Returns:
+        The result of the run; a suspended one where an answer is missing.
+
+    Raises:
+        ReplayMismatchError: The code asked for something else on a replay than it did live.
+    """
+    storage = FaultyStorage(MemoryStorage("always-replay"))
+    storage.how = "lost reply"
+    clock = ManualClock()
+    again = Workflow(replace(workflow.definition, clock=clock), storage)
+    given = dict(answers or {})
+    calls = [partial(again.start, *args, run_id="run", **kwargs)]
+    while calls:
+        call = calls.pop()
+        # One entry opens the session; the crash comes behind the next, so that each attempt
+        # gets one entry further.
+        storage.fail_at = storage.writes + 2
+        try:
+            result = await call()
+        except Fault:
+            calls.append(partial(again.start, run_id="run"))
+            continue
+        if result.status != "suspended":
+            return result
+        state = fold(read(storage, "run").entries, clock.now(), held=False)
+        for question in state.pending:
+            name = question.step_id if question.step_id in given else question.event
+            if question.event == "timer":
+                clock.advance_to(instant(question.deadline or ""))
+                calls.append(partial(again.start, run_id="run"))
+                break
+            if name in given:
+                calls.append(partial(again.resume, "run", question.step_id, given[name]))
+                break
+        else:
+            return result
+    raise AssertionError("unreachable")
 
 
 class StorageContract:

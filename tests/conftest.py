@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,40 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]
     if strict():
         config.pluginmanager.register(_StrictSkips(), "kassette-strict-skips")
+
+
+@pytest.fixture(scope="session")
+def _line_checker() -> object:
+    import jsonschema
+
+    from kassette_nb.format import json_schema
+
+    return jsonschema.Draft202012Validator(json_schema())
+
+
+@pytest.fixture(autouse=True)
+def every_line_written_fits_the_schema(
+    monkeypatch: pytest.MonkeyPatch, _line_checker: Any, request: pytest.FixtureRequest
+) -> None:
+    """Check the lines that a test's own process writes, the first of each shape."""
+    if "benchmarks" in request.path.parts:
+        return
+    import json
+
+    from kassette_nb import entries
+
+    encode = entries.encode
+
+    def checked(entry: entries.Known) -> bytes:
+        line = encode(entry)
+        fields = json.loads(line)
+        shape = (fields["type"], *sorted(fields))
+        if shape not in _SHAPES:
+            _line_checker.validate(fields)
+            _SHAPES.add(shape)
+        return line
+
+    monkeypatch.setattr(entries, "encode", checked)
+
+
+_SHAPES: set[tuple[str, ...]] = set()

@@ -43,8 +43,10 @@ class Hold(Protocol):
 class Storage(Protocol):
     """Where journals live."""
 
-    #: True where an append takes network time and should not run on an event loop's thread.
-    blocking: bool
+    @property
+    def blocking(self) -> bool:
+        """True where an append takes network time and should not run on a loop's thread."""
+        ...
 
     @property
     def url(self) -> str:

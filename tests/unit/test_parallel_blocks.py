@@ -157,7 +157,7 @@ def test_a_hundred_ready_branches_are_one_write() -> None:
     async def ready() -> int:
         return 1
 
-    @kassette(storage=storage, name="hundred")  # type: ignore[call-overload]  # opaque
+    @kassette(storage=storage, name="hundred")
     async def hundred(ctx: kb.Context) -> Any:
         await ctx.step("first", ready)
         before = storage.writes
@@ -183,7 +183,7 @@ def test_a_failed_write_reaches_every_branch_of_the_batch() -> None:
             seen.append(type(problem).__name__)
             raise
 
-    @kassette(storage=storage, name="breaks")  # type: ignore[call-overload]  # opaque
+    @kassette(storage=storage, name="breaks")
     async def breaks(ctx: kb.Context) -> None:
         storage.fail_at = storage.writes + 2
         await ctx.parallel({f"k{n}": branch for n in range(5)})

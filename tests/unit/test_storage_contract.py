@@ -68,7 +68,7 @@ class TestLocal(StorageContract):
 
 class TestFaulty(StorageContract):
     def make(self, tmp_path: Path) -> Storage:
-        return FaultyStorage(MemoryStorage())  # type: ignore[return-value]  # holds are opaque
+        return FaultyStorage(MemoryStorage())
 
 
 def test_a_url_opens_its_storage(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_failing_disk_keeps_what_was_acknowledged_and_nothing_else(
 
 def test_a_failed_writer_refuses_for_ever() -> None:
     storage = FaultyStorage(MemoryStorage())
-    writer = Writer(storage, "r", None, SystemClock())  # type: ignore[arg-type]  # as in tests
+    writer = Writer(storage, "r", None, SystemClock())
     storage.fail_at = 2
     from kassette_nb.entries import Start
 
