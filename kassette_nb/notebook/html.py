@@ -32,10 +32,12 @@ _SIGNS = {
     "suspended": "◐", "running": "▶", "interrupted": "⚡", "ready": "◇", "completed": "✓",
     "failed": "✕", "cancelled": "⊘", "damaged": "✕",
 }  # fmt: skip
-#: The twin hides itself while its live view is there, and hides the error line that JupyterLab
-#: puts in the live view's place when a trusted notebook is reopened without its kernel.
+#: The twin hides itself while its live view is there, and hides the line ("Loading widget",
+#: then an error) that JupyterLab puts in the live view's place without its kernel.
 _STYLE = (
     ".jp-OutputArea-child:has(.kst):has(+ .jp-OutputArea-child .kas){display:none}"
+    ".jp-OutputArea-child:has(.kst) + .jp-OutputArea-child > "
+    '[data-mime-type="application/vnd.jupyter.widget-view+json"]:not(:has(*)){display:none}'
     ".jp-OutputArea-child:has(.kst) + .jp-OutputArea-child > .jupyter-widgets:not(:has(*))"
     "{display:none}"
     ".kst{font-size:13px;line-height:1.45}.kst table{font-size:12px;margin:6px 0}"
