@@ -116,6 +116,8 @@ class Cursor:
         names = {step_id[skip:]: kind for step_id, kind in kinds.items()}
         recorded.asked.update(names)
         limit = min((recorded.ids.get(name, _NOWHERE)[0] for name in names), default=_LAST)
+        if limit == _LAST and all(kind == "parallel" for kind in kinds.values()):
+            return  # branches that record nothing leave no trace; one that acts asks for itself
         left = recorded.left_over()
         if left is not None and left[0] < limit:
             kind, step_id = next((kind, step_id) for step_id, kind in kinds.items())

@@ -134,6 +134,14 @@ class Session:
                     "Start it again to continue.",
                     run_id=self.run_id,
                 ) from None
+            # Code that catches or cleans up after the cancellation may not act any more.
+            self.close(
+                InterruptedRunError(
+                    f"run {self.run_id!r}: its caller was cancelled, and the session has stopped. "
+                    "Start the run again to continue.",
+                    run_id=self.run_id,
+                )
+            )
             task.cancel()
             task.add_done_callback(_retrieve)
             raise

@@ -37,7 +37,7 @@ _SIGNS = {
 _STYLE = (
     ".jp-OutputArea-child:has(.kst):has(+ .jp-OutputArea-child .kas){display:none}"
     ".jp-OutputArea-child:has(.kst) + .jp-OutputArea-child > "
-    '[data-mime-type="application/vnd.jupyter.widget-view+json"]:not(:has(*)){display:none}'
+    ".lm-Panel.jp-OutputArea-output:not(:has(*)){display:none}"
     ".jp-OutputArea-child:has(.kst) + .jp-OutputArea-child > .jupyter-widgets:not(:has(*))"
     "{display:none}"
     ".kst{font-size:13px;line-height:1.45}.kst table{font-size:12px;margin:6px 0}"
@@ -161,7 +161,7 @@ def _head(summary: dict[str, object]) -> str:
     if isinstance(source, dict):
         lineage = f" · fork of {_e(source['run_id'])} at {_e(source['at'])}"
     cost = facts["cost"]["own"]
-    figures = [f"{facts['steps']} steps"]
+    figures = [f"{facts['steps']} {'step' if facts['steps'] == 1 else 'steps'}"]
     if facts["tokens"] is not None:
         figures.append(f"{facts['tokens']:,} tokens")
     if cost is not None:
