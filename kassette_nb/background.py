@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+from . import display
 from .results import RunResult
+from .storage import Storage
 
 Session = Callable[[], Coroutine[Any, Any, RunResult]]
 
@@ -23,8 +25,9 @@ class Background:
     ``error`` is what interrupted it, once it is done.
     """
 
-    def __init__(self, run_id: str = "") -> None:
+    def __init__(self, run_id: str = "", storage: Storage | None = None) -> None:
         self.run_id = run_id
+        self.storage = storage
         self.result: RunResult | None = None
         self.error: BaseException | None = None
         self._done = threading.Event()
@@ -32,6 +35,10 @@ class Background:
 
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self.wait().__await__()
+
+    def _ipython_display_(self) -> None:
+        if not display.show("background", self):
+            raise NotImplementedError
 
     def __repr__(self) -> str:
         told = self.result if self.done else "running"
@@ -106,16 +113,24 @@ def call_home(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> 
         loop.call_soon_threadsafe(callback)
 
 
-def start(place: str, session: Session, run_id: str = "", *, thread: bool = False) -> Background:
+def start(
+    place: str,
+    session: Session,
+    run_id: str = "",
+    storage: Storage | None = None,
+    *,
+    thread: bool = False,
+) -> Background:
     """Start a session: as a task of the home loop, else on a loop in a thread of its own.
 
     Args:
         place: The journal that it writes, as `Storage.locate` says; one session each.
         session: Called once, on the loop that the session runs on.
         run_id: Its run, for whoever gets the handle.
+        storage: Where the run is, so that the handle can be shown as its panel.
         thread: Use a thread of its own also where there is a loop.
     """
-    background = Background(run_id)
+    background = Background(run_id, storage)
     _sessions[place] = background
     loop = None if thread else home()
     if loop is None:

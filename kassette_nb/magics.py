@@ -8,7 +8,7 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from . import runs
+from . import display, runs
 from .errors import KassetteError
 from .run import Run
 
@@ -92,8 +92,13 @@ def load(ipython: Any) -> None:
     """Register the magic and the live views."""
     from .notebook import show
 
+    def launched(session: Any) -> bool:
+        """Show a session that `Workflow.launch` started as the panel of its run."""
+        return show.show(runs.open(session.storage).look(session.run_id))
+
     ipython.register_magics(KassetteMagics)
     show.register()
+    display.register("background", launched)
 
 
 def unload(ipython: Any) -> None:
@@ -102,3 +107,4 @@ def unload(ipython: Any) -> None:
 
     ipython.magics_manager.magics["line"].pop("kassette", None)
     show.unregister()
+    display.unregister("background")

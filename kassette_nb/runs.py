@@ -55,14 +55,14 @@ class Runs(Mapping[str, "Run"]):
         self._sources: dict[str, str | None] = {}
 
     def __getitem__(self, run_id: str) -> Run:
-        run = self._look(run_id)
+        run = self.look(run_id)
         if not run.exists:
             read(self.storage, run_id)  # raises with the facts
         return run
 
     def listed(self) -> Iterator[Run]:
         """Yield every listed run by id, without reading it: it may be damaged when looked at."""
-        return map(self._look, self.storage.list())
+        return map(self.look, self.storage.list())
 
     def forks_of(self, run_id: str) -> Iterator[Run]:
         """Yield the runs that were forked from this one, by id; damaged ones are left out."""
@@ -70,17 +70,17 @@ class Runs(Mapping[str, "Run"]):
             if listed not in self._sources:
                 # Line 0 never changes, so it is read once.
                 try:
-                    source = self._look(listed).source
+                    source = self.look(listed).source
                 except KassetteError:
                     continue
                 self._sources[listed] = source.run_id if source else None
             if self._sources[listed] == run_id:
-                yield self._look(listed)
+                yield self.look(listed)
 
     def __iter__(self) -> Iterator[str]:
         def began(run_id: str) -> tuple[str, str]:
             try:
-                return self._look(run_id).journal.opening.timestamp, run_id
+                return self.look(run_id).journal.opening.timestamp, run_id
             except (JournalCorruptionError, UnknownRunError):
                 return "~", run_id  # damaged ones come last; they are still there to be seen
 
@@ -102,7 +102,8 @@ class Runs(Mapping[str, "Run"]):
     def _repr_html_(self) -> str:
         return self.html()
 
-    def _look(self, run_id: str) -> Run:
+    def look(self, run_id: str) -> Run:
+        """Return a run without reading it: it may be damaged, or not have begun."""
         return self._known.setdefault(run_id, Run(self.storage, run_id, self))
 
     def frame(self) -> pd.DataFrame:

@@ -171,7 +171,8 @@ async def always_replay(
     """Run a workflow with a crash behind every entry: is it deterministic?
 
     Everything recorded is replayed as often as there are entries, on a storage in memory and with
-    a clock that jumps over sleeps. Steps really run, each once.
+    a clock that jumps over sleeps. Steps really run: each once, but for one of a parallel block
+    that is in flight when the crash comes.
 
     Args:
         workflow: The workflow; its own storage is not touched.

@@ -237,14 +237,16 @@ class Workflow:
             kwargs: As for `start`.
 
         Returns:
-            A handle: ``await`` it for the result.
+            A handle: ``await`` it for the result; displayed in a notebook with the extension
+            loaded, it is the run's live panel.
         """
         run_id = new_run_id() if run_id is None else check_run_id(run_id)
 
         def session() -> Coroutine[Any, Any, RunResult]:
             return self.start(*args, run_id=run_id, **kwargs)
 
-        return background.start(self.storage.locate(run_id), session, run_id, thread=thread)
+        place = self.storage.locate(run_id)
+        return background.start(place, session, run_id, self.storage, thread=thread)
 
     def start_sync(self, /, *args: Any, run_id: str | None = None, **kwargs: Any) -> RunResult:
         """Do what `start` does, from code that cannot await: a script, or inside a live loop."""

@@ -10,7 +10,7 @@ from .. import values
 from ..clock import SystemClock, instant, stamp
 from ..diff import readable
 from ..entries import Cancel, Complete, Failure, Intent
-from ..errors import JournalValueError
+from ..errors import JournalValueError, UnknownRunError
 from ..identity import person
 from ..model import RunModel
 from ..preview import decided, preview
@@ -66,7 +66,8 @@ def summarize(
 def damaged(run: RunModel, problem: Exception) -> Summary:
     """Return the summary of a run whose journal cannot be read."""
     return {
-        "kind": "panel", "run_id": run.run_id, "label": None, "state": "damaged",
+        "kind": "panel", "run_id": run.run_id, "label": None,
+        "state": "missing" if isinstance(problem, UnknownRunError) else "damaged",
         "workflow": None, "version": None, "code": {"state": "none", "text": ""},
         "source": None, "forks": [],
         "facts": {"steps": 0, "tokens": None, "working_ms": None, "waiting_ms": None,

@@ -82,7 +82,13 @@ class LocalStorage:
                 self._publish(scratch, path)
             finally:
                 scratch.unlink(missing_ok=True)
-            _sync_directory(self._directory)
+            try:
+                _sync_directory(self._directory)
+            except BaseException:
+                # The name may not outlive a power cut, so the run was never acknowledged.
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                raise
         except FileExistsError:
             raise Conflict(f"run {run_id!r} exists already", run_id=run_id) from None
         except OSError as problem:
@@ -98,7 +104,8 @@ class LocalStorage:
         try:
             status = os.fstat(descriptor)
             size = status.st_size
-            if (status.st_ino, size) != expected or status.st_nlink == 0:
+            # An editor that keeps a backup leaves our file as it was, under another name.
+            if (status.st_ino, size) != expected or self._inode(run_id) != status.st_ino:
                 raise Conflict(f"the journal {self.locate(run_id)} has changed", run_id=run_id)
             if keep is not None:
                 size = keep
@@ -185,6 +192,12 @@ class LocalStorage:
 
     def _lock_path(self, run_id: str) -> Path:
         return self._directory / ".locks" / (check_run_id(run_id) + ".lock")
+
+    def _inode(self, run_id: str) -> int | None:
+        try:
+            return os.stat(self._path(run_id)).st_ino
+        except FileNotFoundError:
+            return None
 
     def _open(self, run_id: str) -> tuple[int, bool]:
         with self._guard:

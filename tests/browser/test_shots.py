@@ -88,6 +88,8 @@ def _failed(folder: Path, began: datetime) -> None:
 def _show(lab: Lab, name: str, code: str) -> Locator:
     """Run one cell in a notebook as wide as the window, and return its live view."""
     lab.open(lab.write(f"{name}.ipynb", [SETUP, code]))
+    # A picture is of what can be seen at once: the tallest view has to fit under Lab's bars.
+    lab.page.set_viewport_size({"width": 1360, "height": 1500})
     lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
     lab.run_cell(0)
     lab.run_cell(1)
@@ -121,7 +123,13 @@ def _choose_a_cell(lab: Lab, view: Locator) -> None:
     expect(view.locator(".k-celldiff")).to_be_visible()
 
 
+def _second_question(lab: Lab, view: Locator) -> None:
+    view.get_by_text("credit/override").first.click()
+    expect(view.get_by_role("button", name="Answer")).to_be_visible()
+
+
 COMPARE = "kb.compare([runs[i] for i in ('fix-timedelta', 'fix-timedelta.2', 'fix-timedelta.3')])"
+LOAN = "runs['loan-L-77-two-questions-and-a-long-name1']"
 VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "browser": ("runs", _nothing),
     "browser-open": ("runs", _open_below),
@@ -130,7 +138,8 @@ VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "compare": (COMPARE, _nothing),
     "compare-diff": (COMPARE, _choose_a_cell),
     "long": ("runs['crawl-docs']", _nothing),
-    "questions": ("runs['loan-L-77-two-questions-and-a-long-name1']", _nothing),
+    "questions": (LOAN, _nothing),
+    "questions-form": (LOAN, _second_question),
     "error": ("runs['migrate-orders']", _nothing),
     "completed": ("runs['fix-timedelta.3']", _nothing),
     "hostile": ("kb.open('hostile')['xss']", _nothing),

@@ -67,8 +67,11 @@ def test_always_replay_finds_code_that_decides_differently() -> None:
 def test_always_replay_runs_each_step_once_through_waits_and_branches() -> None:
     ran: list[str] = []
 
+    async def work() -> None:  # not in a thread: both branches are ready in the same turn
+        ran.append("branch")
+
     async def branch(ctx: kb.Context) -> object:
-        await ctx.step("work", ran.append, "branch")
+        await ctx.step("work", work)
         return await ctx.suspend("inner")
 
     @kassette(storage="memory:unused", name="steady")

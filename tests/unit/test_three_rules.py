@@ -240,3 +240,59 @@ def test_a_lambda_around_an_async_function_is_awaited(storage: MemoryStorage) ->
         return await ctx.step("ask", lambda: answer())
 
     assert asyncio.run(lambdas.start(run_id="r")).result == 42
+
+
+def test_a_task_group_around_calls_is_refused(storage: MemoryStorage) -> None:
+    @kassette(storage=storage, name="groups")
+    async def groups(ctx: kb.Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.step("a", nothing))
+
+    with pytest.raises(ConcurrentUseError, match=r"ctx\.parallel"):
+        asyncio.run(groups.start(run_id="r"))
+    assert list(storage.list()) == []
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize(
+    "error", [StopIteration(1), SystemExit(2), BaseExceptionGroup("g", [ValueError()])]
+)
+def test_whatever_leaves_a_steps_function_is_recorded_as_its_error(
+    storage: MemoryStorage, plain: bool, error: BaseException
+) -> None:
+    def raises() -> None:
+        raise error
+
+    async def async_raises() -> None:
+        raise error
+
+    @kassette(storage=storage, name="odd_errors")
+    async def odd_errors(ctx: kb.Context) -> str:
+        try:
+            await ctx.step("odd", raises if plain else async_raises)
+        except kb.StepFailedError as failed:
+            return failed.name
+        return "no error"
+
+    name = asyncio.run(odd_errors.start(run_id="r")).result
+    # Python itself turns a StopIteration that leaves a coroutine into a RuntimeError.
+    expected = {type(error).__name__} | ({"RuntimeError"} if not plain else set())
+    assert name in expected
+    assert types(storage) == ["start", "step", "complete"]
+
+
+def test_a_step_in_a_thread_that_forks_the_process_stays_one_session(tmp_path: Any) -> None:
+    import subprocess
+    import sys
+
+    storage = LocalStorage(tmp_path)
+
+    def work() -> int:
+        return subprocess.run([sys.executable, "-c", "print(1)"], check=True).returncode
+
+    @kassette(storage=storage, name="spawns")
+    async def spawns(ctx: kb.Context) -> Any:
+        return await ctx.step("work", work)
+
+    assert asyncio.run(spawns.start(run_id="r")).result == 0
+    assert storage.holder("r") is None
