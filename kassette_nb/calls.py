@@ -12,9 +12,10 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
+
+import msgspec
 
 from .errors import JournalValueError
 
@@ -27,8 +28,7 @@ _SPECIAL = (
 Job = Callable[[], None]
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     """What a function did: returned ``value``, or raised ``error``."""
 
     value: Any = None

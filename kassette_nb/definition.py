@@ -6,8 +6,9 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from . import results, state, values
 from .arguments import Arguments
@@ -28,8 +29,7 @@ Body = Callable[..., Awaitable[Any]]
 _live: dict[str, tuple[Session, asyncio.AbstractEventLoop]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True):
     """What `kassette` was told about a workflow."""
 
     fn: Body

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import UNSET
@@ -21,8 +20,7 @@ from .errors import JournalValueError
 CONTEXT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One aligned row: a step name, and each run's step there, or None where it has none.
 
     ``letters`` marks equal results by the same letter, None where the run has no step.

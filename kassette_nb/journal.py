@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import field
 
 from . import entries
 from .clock import Clock, instant, stamp
@@ -37,8 +39,7 @@ from .storage import Conflict, Storage, Token, check_run_id
 _ENDINGS = frozenset({"complete", "error", "cancel"})
 
 
-@dataclass(slots=True)
-class Journal:
+class Journal(msgspec.Struct):
     """A journal that has been read and verified.
 
     ``entries`` are in file order; ``torn`` counts the bytes of an unfinished last line, which are

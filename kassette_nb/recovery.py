@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+import msgspec
 
 from . import lease
 from .definition import Definition, cancel_overdue
@@ -14,8 +15,7 @@ from .state import INTERRUPTED, READY
 from .storage import Storage
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """What became of one run: its ``result``, or the ``error`` that keeps it as it was."""
 
     run_id: str

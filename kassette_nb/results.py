@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from . import values
 from .entries import Cancel, Complete, ErrorInfo, Failure, Suspend
@@ -11,8 +11,7 @@ from .state import RunState
 from .values import JSON
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(msgspec.Struct, frozen=True):
     """Where a call left the run.
 
     ``status`` is ``success``, ``suspended``, ``failed`` or ``cancelled``. ``value`` is the decoded

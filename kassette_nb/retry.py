@@ -6,12 +6,12 @@ The pauses and their jitter are tenacity's; it is imported when a step first ask
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+
+class Retry(msgspec.Struct, frozen=True):
     """How often and how soon to try again.
 
     Args:

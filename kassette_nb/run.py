@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from . import answers, background, decisions, display, results, state, values
 from . import fork as forks
@@ -69,8 +69,7 @@ class RecordedStep:
         return line
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A suspension that waits for an answer; ``since`` is when it was first asked, in UTC."""
 
     step_id: str
@@ -89,6 +88,7 @@ class Run:
         self.run_id = run_id
         self._runs = runs
         self._journal: Journal | None = None
+        self._folded: tuple[Journal, state.RunState] | None = None
 
     def __repr__(self) -> str:
         try:
@@ -149,12 +149,27 @@ class Run:
 
     def fold(self) -> state.RunState:
         """Return the run's state now. Only an open run's lock is looked at."""
-        journal = self.journal
-        now = SystemClock().now()
-        folded = state.fold(journal.entries, now, held=False)
-        if not folded.terminal and self.storage.holder(self.run_id) is not None:
-            return state.fold(self.journal.entries, now, held=True)
-        return folded
+        while True:
+            journal = self.journal
+            folded = self._fold(journal)
+            if folded.terminal:
+                return folded
+            if self.storage.holder(self.run_id) is not None:
+                folded = self._fold(self.journal)
+                return folded if folded.terminal else replace(folded, status=state.RUNNING)
+            # A session may have ended between the look at the file and that at the lock.
+            if self.journal is journal:
+                return folded
+
+    def _fold(self, journal: Journal) -> state.RunState:
+        """Fold a journal once; only a deadline makes the same entries mean something else later."""
+        known = self._folded
+        if known is None or known[0] is not journal:
+            folded = state.fold(journal.entries, SystemClock().now(), held=False)
+            if any(pending.deadline for pending in folded.pending):
+                return folded
+            known = self._folded = (journal, folded)
+        return known[1]
 
     @property
     def state(self) -> str:

@@ -13,11 +13,11 @@ import asyncio
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, field
 
 from . import values
 from .branch import Branch
@@ -57,8 +57,7 @@ class LiveForbidden(BaseException):
         self.asked = asked
 
 
-@dataclass(slots=True)
-class Ending:
+class Ending(msgspec.Struct):
     """How a session ended: with a terminal entry, or with the suspensions it waits for."""
 
     terminal: Complete | Failure | Cancel | None = None
@@ -134,14 +133,9 @@ class Session:
                     "Start it again to continue.",
                     run_id=self.run_id,
                 ) from None
-            # Code that catches or cleans up after the cancellation may not act any more.
-            self.close(
-                InterruptedRunError(
-                    f"run {self.run_id!r}: its caller was cancelled, and the session has stopped. "
-                    "Start the run again to continue.",
-                    run_id=self.run_id,
-                )
-            )
+            # Code that cleans up after a cancellation may not act any more.
+            stopped = f"run {self.run_id!r}: its caller was cancelled. Start it again to continue."
+            self.close(InterruptedRunError(stopped, run_id=self.run_id))
             task.cancel()
             task.add_done_callback(_retrieve)
             raise

@@ -6,10 +6,10 @@ Nothing is stored besides the journal: whatever shows or decides something about
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, field
 
 from .clock import instant
 from .entries import (
@@ -42,8 +42,7 @@ _FOREIGN_ENDINGS = {"complete": COMPLETED, "error": FAILED, "cancel": CANCELLED}
 RESERVED_EVENTS = frozenset({"timer", "budget", "in-doubt"})
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(msgspec.Struct):
     """A suspension without an answer. ``since`` is when it was first asked."""
 
     event: str
@@ -57,8 +56,7 @@ class Pending:
     expired: bool = False
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(msgspec.Struct):
     """A recorded answer."""
 
     event: str
@@ -70,8 +68,7 @@ class Decision:
     note: str | None
 
 
-@dataclass(slots=True)
-class Session:
+class Session(msgspec.Struct):
     """One attempt by one process. ``opened_by``: start, resume, fork or cancel."""
 
     number: int
@@ -81,8 +78,7 @@ class Session:
     opened_by: str
 
 
-@dataclass(slots=True)
-class Spend:
+class Spend(msgspec.Struct):
     """Tokens, dollars and calls without a known price. None: nothing was recorded."""
 
     tokens: int | None = None
@@ -103,8 +99,7 @@ class Spend:
             self.cost_usd = (self.cost_usd or 0.0) + usage.cost_usd
 
 
-@dataclass(slots=True)
-class RunState:
+class RunState(msgspec.Struct):
     """All that a journal says about its run.
 
     ``opening`` is line 0, ``latest`` the newest `Start` that counts for version and label. Lines

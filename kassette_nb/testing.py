@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from .clock import instant
 from .errors import InvalidRunIdError, StorageError

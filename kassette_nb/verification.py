@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from . import values
 from .definition import Definition
@@ -14,8 +14,7 @@ from .session import LiveForbidden, describe
 _Mismatch = (ReplayMismatchError, VersionMismatchError, MetadataMismatchError)
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(msgspec.Struct, frozen=True):
     """What a verification found.
 
     ``replayed`` counts the recorded steps and answers that were handed back; nothing went live.

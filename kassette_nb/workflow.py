@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from typing import Any, overload
+
+from msgspec.structs import replace
 
 from . import background, blocking, lease, recovery, results, state, values, verification
 from . import fork as forks

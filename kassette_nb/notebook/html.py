@@ -21,7 +21,7 @@ from .browser import row as browser_row
 from .compare import Comparison
 from .picture import timeline
 from .present import Value, present
-from .rows import Row, Rows
+from .rows import Row, Rows, rows_of
 from .summary import damaged, summarize
 
 #: Lines of a question's context that the twin keeps.
@@ -55,7 +55,7 @@ def run(shown: RunModel) -> str:
     except KassetteError as problem:
         summary = damaged(shown, problem)
         return _twin(f"<p><b>{_e(shown.run_id)}</b> ✕ damaged</p><p>{_e(summary['problem'])}</p>")
-    built = Rows(shown.journal, folded)
+    built = rows_of(shown.journal, folded)
     summary = summarize(shown, folded, built)
     parts = [_head(summary)]
     if summary["problem"]:
@@ -87,8 +87,8 @@ def run(shown: RunModel) -> str:
     ending = summary["ending"]
     if ending is not None:
         parts.append(f"<p>{_e(ending['kind'])}: {_e(ending['text'])}</p>")
-    parts.append(_picture(built.rows, folded))
-    parts.append(_steps(built.rows))
+    parts.append(_picture(built.bare, folded))
+    parts.append(_steps(built))
     return _twin("".join(parts))
 
 
@@ -185,9 +185,9 @@ def _context(value: Value | None) -> str:
     return f"<pre>{_e(text)}{cut}</pre>"
 
 
-def _steps(rows: list[Row]) -> str:
+def _steps(rows: Rows) -> str:
     half = SHOWN // 2
-    shown = rows if len(rows) <= SHOWN else [*rows[:half], *rows[-half:]]
+    shown = rows.shown() if len(rows) <= SHOWN else [*rows.shown(0, half), *rows.shown(-half)]
     lines = []
     for number, row in enumerate(shown):
         if len(rows) > SHOWN and number == half:

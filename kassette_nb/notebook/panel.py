@@ -26,9 +26,11 @@ from . import code
 from .actions import act
 from .follow import Follower
 from .present import nothing, present, text_value
-from .rows import Row, Rows
+from .rows import Row, rows_of
 from .summary import damaged, summarize
 
+#: The newest rows travel with the summary, so that a panel stands before the rest arrive.
+TAIL = 40
 Message = dict[str, Any]
 Send = Callable[[Message], None]
 
@@ -57,6 +59,8 @@ class Panel:
         self._publish = publish
         self._rows: list[Row] = []
         self._status = ""
+        # Whether a page has asked for the rows; before that, messages are lost.
+        self._heard = False
         self._lock = threading.RLock()
         self.follower = Follower(self, self.refresh)
         self.refresh()
@@ -78,14 +82,15 @@ class Panel:
         try:
             folded = self.run.fold()
             journal = self.run.journal
-            built = Rows(journal, folded)
+            built = rows_of(journal, folded)
         except KassetteError as problem:
             rows: list[Row] = []
             summary = damaged(self.run, problem)
         else:
-            rows = built.rows
+            rows = built.shown() if self._heard else []
             self._status = folded.status
             summary = summarize(self.run, folded, built, self._forks)
+            summary["tail"] = built.shown(max(len(built) - TAIL, 0))
         same = 0
         for old, new in zip(self._rows, rows, strict=False):
             if old != new:
@@ -94,7 +99,7 @@ class Panel:
         changed = same < max(len(rows), len(self._rows))
         self._rows = rows
         self._publish(summary)
-        if changed:
+        if changed and self._heard:
             self._send(self._tail(same))
 
     def handle(self, message: Message) -> None:
@@ -103,7 +108,10 @@ class Panel:
         if kind == "hello":
             self.follower.here()
             self._find_forks()
+            self._heard = False
             self.refresh()
+            self._heard = True
+            self._rows = self._whole()
             self._send(self._tail(0))
         elif kind == "here":
             self.follower.here()
@@ -119,6 +127,12 @@ class Panel:
     def close(self) -> None:
         """Stop following."""
         self.follower.stop()
+
+    def _whole(self) -> list[Row]:
+        try:
+            return list(rows_of(self.run.journal, self.run.fold()).shown())
+        except KassetteError:
+            return []
 
     def _find_forks(self) -> None:
         if self._runs is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..clock import instant
@@ -9,6 +11,7 @@ from ..entries import (
     AnyEntry,
     Cancel,
     Complete,
+    ErrorInfo,
     Failure,
     Foreign,
     Intent,
@@ -27,22 +30,31 @@ Row = dict[str, Any]
 MAIN = "main"
 
 
+Text = Callable[[], str]
+#: Journals whose rows are kept: those that are on show now, as a rule.
+KEPT = 8
+_built: dict[int, tuple[Journal, Rows]] = {}
+
+
 class Rows:
     """The rows of one run, built once for a journal's state.
 
+    The one-line previews cost most and are made for the rows that are asked for.
+
     Attributes:
-        rows: One dict a row, as the page expects them.
+        bare: One dict a row, as the page expects them, but for the preview.
         lanes: The branches, the workflow itself first.
     """
 
     def __init__(self, journal: Journal, folded: RunState) -> None:
-        self.rows: list[Row] = []
+        self.bare: list[Row] = []
         self.lanes: list[str] = [MAIN]
-        self._zero = instant(folded.started)
-        self._folded = folded
+        self._texts: list[Text | None] = []
+        self._lanes = {MAIN: 0}
+        self._zero = instant(folded.started).timestamp()
         self._waiting = {question.step_id for question in folded.pending}
         self._events = Events()
-        self._asked: dict[str, Row] = {}
+        self._asked: dict[str, int] = {}
         doubts = {intent.step_id for intent in folded.doubts}
         for entry in journal.entries:
             if isinstance(entry, Step):
@@ -53,21 +65,29 @@ class Rows:
                 self._resume(entry)
             elif isinstance(entry, Intent):
                 if entry.step_id in doubts:
-                    row = self._row(entry, entry.step_id, "intent", preview(entry.args))
-                    row["x"] = "?"
+                    text = partial(preview, entry.args)
+                    self._row(entry, entry.step_id, "intent", text)["x"] = "?"
             elif isinstance(entry, Note):
-                text = f"{entry.kind} {preview(entry.data)}"
-                self._row(entry, entry.step_id or "", "note", first_line(text))
+                self._row(entry, entry.step_id or "", "note", partial(_noted, entry))
             elif isinstance(entry, Foreign):
-                self._row(entry, entry.type, "other", first_line(entry.reason))
+                self._row(entry, entry.type, "other", partial(first_line, entry.reason))
             elif not isinstance(entry, Start):
                 self._ending(entry)
 
+    def __len__(self) -> int:
+        return len(self.bare)
+
+    def shown(self, start: int = 0, stop: int | None = None) -> list[Row]:
+        """Return rows with their previews."""
+        for number in range(*slice(start, stop).indices(len(self.bare))):
+            text = self._texts[number]
+            if text is not None:
+                self.bare[number]["p"] = text()
+                self._texts[number] = None
+        return self.bare[start:stop]
+
     def _step(self, entry: Step) -> None:
-        if entry.error is not None:
-            text = first_line(f"{entry.error.name}: {entry.error.message}")
-        else:
-            text = preview(entry.result)
+        text = partial(preview, entry.result) if entry.error is None else _failed(entry.error)
         row = self._row(entry, entry.step_id, entry.kind or "step", text)
         row["x"] = ("e" if entry.error else "") + ("v" if entry.overridden else "")
         row["c"] = entry.usage.cost_usd if entry.usage else None
@@ -84,40 +104,66 @@ class Rows:
         step_id = self._events.suspended(entry)
         if step_id in self._asked:
             return
-        row = self._row(entry, step_id, "suspend", first_line(entry.prompt or entry.event_name))
+        self._asked[step_id] = len(self.bare)
+        text = partial(first_line, entry.prompt or entry.event_name)
+        row = self._row(entry, step_id, "suspend", text)
         row["x"] = "w" if step_id in self._waiting else ""
         row["t0"] = self._since(entry.timestamp)
-        self._asked[step_id] = row
 
     def _resume(self, entry: Resume) -> None:
-        row = self._asked.get(self._events.resumed(entry))
-        if row is not None and "a" not in row["x"]:
-            who = f" · {entry.by}" if entry.by else ""
-            row["x"] = "a"
-            row["p"] = first_line(f"{decided(entry.value)}{who}")
-            row["t1"] = self._since(entry.timestamp)
-            row["d"] = row["t1"] - row["t0"]
+        number = self._asked.get(self._events.resumed(entry))
+        if number is None or self.bare[number]["x"] == "a":
+            return
+        row = self.bare[number]
+        row["x"] = "a"
+        self._texts[number] = partial(_answered, entry)
+        row["t1"] = self._since(entry.timestamp)
+        row["d"] = row["t1"] - row["t0"]
 
     def _ending(self, entry: Complete | Failure | Cancel) -> None:
         if isinstance(entry, Complete):
-            self._row(entry, "result", "complete", preview(entry.result))
+            self._row(entry, "result", "complete", partial(preview, entry.result))
         elif isinstance(entry, Failure):
-            text = first_line(f"{entry.error.name}: {entry.error.message}")
-            self._row(entry, "error", "error", text)["x"] = "e"
+            self._row(entry, "error", "error", _failed(entry.error))["x"] = "e"
         else:
-            self._row(entry, "cancelled", "cancel", first_line(entry.reason or ""))
+            self._row(entry, "cancelled", "cancel", partial(first_line, entry.reason or ""))
 
-    def _row(self, entry: AnyEntry, step_id: str, kind: str, text: str) -> Row:
+    def _row(self, entry: AnyEntry, step_id: str, kind: str, text: Text) -> Row:
         branch = step_id.rpartition("/")[0] or MAIN
-        if branch not in self.lanes:
+        lane = self._lanes.get(branch)
+        if lane is None:
+            lane = self._lanes[branch] = len(self.lanes)
             self.lanes.append(branch)
         row: Row = {
-            "o": entry.offset, "id": visible(step_id), "kind": kind,
-            "lane": self.lanes.index(branch), "t0": None, "t1": None, "s": entry.session,
-            "p": text, "d": None, "c": None, "x": "",
+            "o": entry.offset, "id": visible(step_id), "kind": kind, "lane": lane,
+            "t0": None, "t1": None, "s": entry.session, "p": "", "d": None, "c": None, "x": "",
         }  # fmt: skip
-        self.rows.append(row)
+        self.bare.append(row)
+        self._texts.append(text)
         return row
 
     def _since(self, timestamp: str) -> int:
-        return round((instant(timestamp) - self._zero).total_seconds() * 1000)
+        return round((instant(timestamp).timestamp() - self._zero) * 1000)
+
+
+def rows_of(journal: Journal, folded: RunState) -> Rows:
+    """Return the rows of a journal as it is, built once for all that show it."""
+    known = _built.get(id(journal))
+    if known is None or known[0] is not journal:
+        if len(_built) >= KEPT:
+            _built.pop(next(iter(_built)))
+        known = _built[id(journal)] = (journal, Rows(journal, folded))
+    return known[1]
+
+
+def _failed(error: ErrorInfo) -> Text:
+    return partial(first_line, f"{error.name}: {error.message}")
+
+
+def _noted(entry: Note) -> str:
+    return first_line(f"{entry.kind} {preview(entry.data)}")
+
+
+def _answered(entry: Resume) -> str:
+    who = f" · {entry.by}" if entry.by else ""
+    return first_line(f"{decided(entry.value)}{who}")

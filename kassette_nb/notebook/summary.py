@@ -59,7 +59,7 @@ def summarize(
         "copied": folded.copied,
         "copied_text": _copied(folded),
         "lanes": [visible(lane) for lane in rows.lanes],
-        "total_rows": len(rows.rows),
+        "total_rows": len(rows),
     }
 
 

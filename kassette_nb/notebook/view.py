@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import traceback
 from collections.abc import Callable
@@ -41,9 +42,15 @@ _FILES = (
 )
 
 
+_COMMENT = re.compile(r"//|/\*\*.*\*/$")
+
+
 def module() -> str:
     """Return the page's one ES module."""
-    return "\n".join((_STATIC / name).read_text("utf-8") for name in _FILES)
+    source = "\n".join((_STATIC / name).read_text("utf-8") for name in _FILES)
+    # It travels with every view, so comments and indentation stay here.
+    lines = (line.strip() for line in source.split("\n"))
+    return "\n".join(line for line in lines if line and not _COMMENT.match(line))
 
 
 class Handler(Protocol):

@@ -154,16 +154,7 @@ class LocalStorage:
         with self._guard:
             if run_id in self._descriptors:
                 return _read_hint(path)
-        if not path.exists():
-            return None
-        probe = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
-        try:
-            with probe.acquire(timeout=0):
-                return None
-        except filelock.Timeout:
-            return _read_hint(path)
-        except (OSError, NotImplementedError):
-            return None  # a directory that cannot be written has no live writer of ours
+        return _read_hint(path) if _locked(path) else None
 
     def list(self, after: str = "", limit: int | None = None) -> Iterator[str]:
         """See `Storage.list`."""
@@ -265,6 +256,37 @@ class LocalHold:
         if lock is not None:
             self._storage._close(self._run_id)
             lock.release(force=True)
+
+
+def _locked(path: Path) -> bool:
+    """Tell whether a writer has this lock; a directory that cannot be written has none of ours."""
+    if not path.exists():
+        return False
+    if os.name == "nt":
+        try:
+            filelock.FileLock(path, fallback_to_soft=False).acquire(timeout=0).lock.release()
+        except filelock.Timeout:
+            return True
+        except (OSError, NotImplementedError):
+            return False
+        return False
+    import fcntl
+
+    # Shared: of two that look at once, neither must take the other for a writer.
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process forked meanwhile has it too
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _read_hint(path: Path) -> str:

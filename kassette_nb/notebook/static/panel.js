@@ -28,7 +28,11 @@ class Panel {
       el("div.k-body", null, this.list.node, this.inspector.node), this.foot);
     this.list.box.addEventListener("wheel", touch, { passive: true });
     this.timer = setInterval(() => this.tick(), 1000);
+    // The newest rows come with the summary, so that the panel stands at once; the rest follow.
+    this.rows = summary.tail || [];
+    this.whole = this.rows.length === summary.total_rows;
     this.update(summary);
+    if (this.rows.length) this.draw(); // not in the next frame only: the first picture has rows
   }
 
   static identity(s) { return `panel/${s.run_id}`; }
@@ -46,8 +50,9 @@ class Panel {
   }
 
   setRows(msg) {
-    if (msg.from > this.rows.length) { this.ctx.send({ type: "hello" }); return; }
+    if (msg.from > (this.whole ? this.rows.length : 0)) { this.ctx.send({ type: "hello" }); return; }
     this.rows = this.rows.slice(0, msg.from).concat(msg.rows);
+    this.whole = true;
     this.later();
   }
 
@@ -71,7 +76,7 @@ class Panel {
     const selectedOffset = this.wanted !== undefined ? this.wanted : this.offset !== undefined ? this.offset : keep;
     this.list.setData(this.rows, { ...info, none: ["damaged", "missing"].includes(this.summary.state) ? "no step can be read" : "no steps yet" });
     show(this.timeline.node, this.rows.length > 0);
-    this.timeline.setData(this.rows, { ...info, sessions: info.marks });
+    this.timeline.setData(this.whole ? this.rows : [], { ...info, sessions: info.marks });
     let i = this.pinned && known(selectedOffset) ? this.indexOf(selectedOffset) : this.whatMatters();
     if (i < 0) i = this.whatMatters();
     if (this.wanted !== undefined && this.indexOf(this.wanted) >= 0) this.wanted = undefined;
