@@ -26,7 +26,7 @@ class Branch:
     def __init__(self, path: str = "") -> None:
         self.names = Names(path)
         self.task: asyncio.Task[Any] | None = None
-        self.in_flight: str | None = None
+        self.in_flight: object | None = None
         self.closed: BaseException | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -29,6 +30,24 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Wait on the event loop."""
         await asyncio.sleep(seconds)
+
+
+def stamp_now(clock: Clock) -> str:
+    """Return the present in the journal's form; the machine's clock has a short way to it.
+
+    Two of them stand in every step, and formatting a zone-aware datetime costs several times as
+    much as formatting the milliseconds behind a second that is known.
+    """
+    global _second
+    if type(clock) is not SystemClock:
+        return stamp(clock.now())
+    second, rest = divmod(time.time_ns(), 1_000_000_000)
+    if second != _second[0]:
+        _second = second, time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
+    return f"{_second[1]}{rest // 1_000_000:03}Z"
+
+
+_second = (0, "1970-01-01T00:00:00.")
 
 
 def stamp(instant: datetime) -> str:

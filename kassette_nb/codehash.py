@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-_known: dict[CodeType, str] = {}
+#: By identity, with the code to keep it alive: its own hash reads all of it.
+_known: dict[int, tuple[CodeType, str]] = {}
 
 
 def code_hash(fn: Callable[..., Any]) -> str | None:
@@ -19,12 +20,12 @@ def code_hash(fn: Callable[..., Any]) -> str | None:
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
     if not isinstance(code, CodeType):
         return None
-    found = _known.get(code)
-    if found is None:
+    known = _known.get(id(code))
+    if known is None:
         digest = hashlib.sha256()
         _feed(digest, code)
-        found = _known[code] = digest.hexdigest()[:16]
-    return found
+        known = _known[id(code)] = (code, digest.hexdigest()[:16])
+    return known[1]
 
 
 def _feed(digest: Any, code: CodeType) -> None:

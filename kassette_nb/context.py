@@ -99,9 +99,10 @@ class Context:
             ReplayMismatchError: The journal has something else recorded here.
             ConcurrentUseError: Called from another task or during another call.
         """
-        recorded = self._session.recall(self._branch, name)
-        if recorded is not None:
-            return steps.result(recorded, self._options.returns)
+        if self._session.replaying:
+            recorded = self._session.recall(self._branch, name)
+            if recorded is not None:
+                return steps.result(recorded, self._options.returns)
         return await steps.step(self._session, self._branch, self._options, name, fn, args, kwargs)
 
     async def suspend(

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import field
 
 from . import entries
-from .clock import Clock, instant, stamp
+from .clock import Clock, instant, stamp_now
 from .entries import (
     AnyEntry,
     Cancel,
@@ -237,12 +237,13 @@ class Writer:
                     "it cannot record anything. Return from the step's function in the parent.",
                     run_id=self._run_id,
                 )
-            now = stamp(self._clock.now())
+            now = stamp_now(self._clock)
             for number, entry in enumerate(batch, self._next):
                 entry.session = self.session
                 entry.offset = number
                 entry.timestamp = now
-            data = b"".join(map(entries.encode, batch))
+            lines = [entries.encode(entry) for entry in batch]
+            data = lines[0] if len(lines) == 1 else b"".join(lines)
             try:
                 if self._token is None:
                     self._token = self._storage.create(self._run_id, data)

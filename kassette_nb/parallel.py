@@ -97,7 +97,7 @@ async def _step(
     lone.task = asyncio.current_task()
 
     async def run() -> Any:
-        with session.call(lone, f"step {key!r}"):
+        with session.call(lone, "step", key):
             return await settled(session, branch, options, step_id, key, fn, (), {}, block=True)
 
     return await _outcome(run())

@@ -97,7 +97,9 @@ class Cursor:
             ReplayMismatchError: Something recorded before it was not asked for, or it is recorded
                 as something else.
         """
-        self.ask_block(branch, {step_id: kind})
+        recorded = self._branches.get(branch)
+        if recorded is not None and recorded.next < len(recorded.order):
+            self.ask_block(branch, {step_id: kind})
 
     def ask_block(self, branch: str, kinds: Mapping[str, str]) -> None:
         """Take note that the code asks for several ids at once: a parallel block's keys.

@@ -103,6 +103,7 @@ class Session:
         self._writer = writer
         self._hold = hold
         self._opening = opening
+        self._live: set[str] = set()
         self._task: asyncio.Task[Ending] | None = None
         self._closed: BaseException | None = None
         self._cancel: Cancel | None = None
@@ -159,9 +160,9 @@ class Session:
 
     # ------------------------------------------------------------- for what a workflow calls
 
-    def call(self, branch: Branch, asked: str) -> _Call:
+    def call(self, branch: Branch, verb: str, name: str = "") -> Call:
         """Guard one call of a workflow: one at a time, from the branch's task, on an open ctx."""
-        return _Call(self, branch, asked)
+        return Call(self, branch, verb, name)
 
     def recall(self, branch: Branch, name: str) -> Step | None:
         """Return the step recorded next on the branch, if this is it and nothing forbids the call.
@@ -183,9 +184,12 @@ class Session:
 
     def go_live(self, branch: str, asked: str) -> None:
         """Pass from replay to live: nothing recorded may be left over; open the session."""
+        if branch in self._live:
+            return  # nothing was left over, and a journal grows at its end only
         self.cursor.go_live(branch, asked)
         if self._writer is None:
             raise LiveForbidden(asked)
+        self._live.add(branch)
         self.replaying = False
         opening, self._opening = self._opening, None
         if opening is not None:
@@ -310,15 +314,19 @@ class Session:
         return Ending(suspends=self.suspends)
 
 
-class _Call:
-    """The guard around one call; see `Session.call`."""
+class Call:
+    """The guard around one call; see `Session.call`. As a text, what is asked for."""
 
-    __slots__ = ("_asked", "_branch", "_session")
+    __slots__ = ("_branch", "_name", "_session", "_verb")
 
-    def __init__(self, session: Session, branch: Branch, asked: str) -> None:
+    def __init__(self, session: Session, branch: Branch, verb: str, name: str) -> None:
         self._session = session
         self._branch = branch
-        self._asked = asked
+        self._verb = verb
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"{self._verb} {self._name!r}" if self._name else self._verb
 
     def __enter__(self) -> None:
         session, branch = self._session, self._branch
@@ -332,15 +340,15 @@ class _Call:
                 else "it comes from another task or thread than the one that got this ctx"
             )
             error = ConcurrentUseError(
-                f"run {session.run_id!r}: {self._asked} was called while {reason}. Ids depend on "
+                f"run {session.run_id!r}: {self} was called while {reason}. Ids depend on "
                 "the order of calls, so a ctx takes one call at a time, from its own task: await "
                 "each call where you make it, and use ctx.parallel to do things side by side.",
                 run_id=session.run_id,
-                asked=self._asked,
+                asked=str(self),
             )
             session.close(error)
             raise error
-        branch.in_flight = self._asked
+        branch.in_flight = self
 
     def __exit__(
         self,
@@ -364,7 +372,7 @@ class _Call:
         if not isinstance(problem, Exception | asyncio.CancelledError):
             return problem  # KeyboardInterrupt and its like reach the caller as they are
         error = InterruptedRunError(
-            f"run {session.run_id!r}: {self._asked} was interrupted ({type(problem).__name__}); "
+            f"run {session.run_id!r}: {self} was interrupted ({type(problem).__name__}); "
             "it was not recorded, and the session has stopped. Start the run again to continue. "
             "To limit the time of a step, use ctx.with_options(timeout=…) instead of a timeout "
             "around it.",

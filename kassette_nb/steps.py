@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 from . import retry, typed, values
 from .branch import Branch
 from .calls import Outcome, ThreadCall, is_async, settle
-from .clock import instant, stamp
+from .clock import instant, stamp_now
 from .codehash import code_hash
 from .entries import Note, Payload, Step
 from .errors import JournalValueError, KassetteError, StepFailedError
@@ -40,7 +40,7 @@ async def step(
     kwargs: dict[str, Any],
 ) -> Any:
     """See `Context.step`."""
-    with session.call(branch, f"step {name!r}"):
+    with session.call(branch, "step", name):
         step_id = branch.names.take(name)
         session.cursor.ask(branch.path, step_id, "step")
         return await settled(session, branch, options, step_id, name, fn, args, kwargs)
@@ -76,16 +76,18 @@ async def settled(
         step_id=step_id,
         name=check_name(name),
         kind="step",
-        started_at=stamp(session.clock.now()),
+        started_at=stamp_now(session.clock),
         args=_readable(fn, args, kwargs) if options.record_args else UNSET,
         code_hash=code_hash(fn),
         parallel=block,
     )
-    call = partial(fn, *args, **kwargs)
-    if coroutine:
-        outcome = await settle(_awaited(session, entry, call, options))
+    if not coroutine:
+        outcome = await _threaded(session, entry, partial(fn, *args, **kwargs), options)
+    elif options.retry is None and options.timeout is None:
+        outcome = await settle(fn(*args, **kwargs))
     else:
-        outcome = await _threaded(session, entry, call, options)
+        call = partial(fn, *args, **kwargs)
+        outcome = await settle(_awaited(session, entry, call, options))
     _fill(session, entry, outcome, options)
     await session.record(entry)
     return result(entry, options.returns)
@@ -114,7 +116,7 @@ async def value(session: Session, branch: Branch, name: str, make: Callable[[], 
 
 async def now(session: Session, branch: Branch) -> datetime:
     """See `Context.now`."""
-    return instant(await value(session, branch, "now", lambda: stamp(session.clock.now())))
+    return instant(await value(session, branch, "now", lambda: stamp_now(session.clock)))
 
 
 async def chance(session: Session, branch: Branch) -> float:

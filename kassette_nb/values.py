@@ -96,15 +96,22 @@ def _fits(value: Any, depth: int) -> bool:
     if depth == MAX_DEPTH:
         return False
     if kind is dict:
-        for key, item in value.items():
+        for key in value:
             if type(key) is not str or not (key.isascii() or _encodes(key)):
                 return False
-            if not _fits(item, depth + 1):
+        items = value.values()
+    elif kind is list or kind is tuple:
+        items = value
+    else:
+        return False
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            if not (item.isascii() or _encodes(item)):
                 return False
-        return True
-    if kind is list or kind is tuple:
-        return all(_fits(item, depth + 1) for item in value)
-    return False
+        elif not (kind is int or item is None or kind is bool or _fits(item, depth + 1)):
+            return False
+    return True
 
 
 def _encodes(text: str) -> bool:

@@ -31,7 +31,7 @@ async def suspend(
     timeout: float | None,  # noqa: ASYNC109  # outlives the process
 ) -> JSON:
     """See `Context.suspend`."""
-    with session.call(branch, f"suspend {event!r}"):
+    with session.call(branch, "suspend", event):
         if event in RESERVED_EVENTS:
             raise JournalValueError(
                 f"the event name {event!r} is reserved for the runtime; use another one.",

@@ -31,6 +31,8 @@ class LocalStorage:
         self._given = os.fspath(directory)
         # Resolved once: a notebook that changes its directory must not lose its runs.
         self._directory = Path(self._given).absolute()
+        # Building a Path costs more than the system call that it is for.
+        self._prefix = f"{self._directory}{os.sep}"
         self._descriptors: dict[str, int] = {}
         self._guard = threading.Lock()
 
@@ -186,7 +188,7 @@ class LocalStorage:
 
     def _inode(self, run_id: str) -> int | None:
         try:
-            return os.stat(self._path(run_id)).st_ino
+            return os.stat(f"{self._prefix}{run_id}{SUFFIX}").st_ino
         except FileNotFoundError:
             return None
 

@@ -274,8 +274,9 @@ def test_a_launched_run_goes_on_while_the_caller_does_something_else(
     async def scenario() -> None:
         handle = launched.launch(21, run_id="r", thread=thread)
         assert handle.run_id == "r"
-        assert "running" in repr(handle)
+        assert "'r'" in repr(handle)
         assert (await handle).result == 42
+        assert "42" in repr(handle)
 
     asyncio.run(scenario())
     assert (where == [threading.main_thread().name]) is not thread
