@@ -38,6 +38,7 @@ $(STAMP): pyproject.toml
 # An environment whose interpreter is gone or too old is made anew.
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < ($(OLDEST)))' 2>/dev/null \
 	  || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing into $(VENV); this takes a minute or two."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
@@ -59,7 +60,8 @@ browser: $(STAMP)
 
 # JupyterLab refuses to run as root unless told to.
 lab: $(STAMP)
-	$(BIN)/python -m jupyterlab $$([ "$$(id -u)" != 0 ] || echo --allow-root) $(NOTEBOOK)
+	$(BIN)/python -m jupyterlab $$([ "$$(id -u)" != 0 ] || echo --allow-root) \
+	  --LabApp.default_url=/lab/tree/$(NOTEBOOK)
 
 test: format-check lint types walls pytest
 

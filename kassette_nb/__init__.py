@@ -14,7 +14,9 @@ from .context import Context
 from .entries import Usage
 from .errors import KassetteError, StepFailedError, Suspended
 from .results import RunResult
+from .retry import Retry
 from .storage import LocalStorage, MemoryStorage, Storage
+from .usage import with_usage
 from .workflow import Workflow, kassette
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ __all__ = [
     "KassetteError",
     "LocalStorage",
     "MemoryStorage",
+    "Retry",
     "Run",
     "RunResult",
     "Runs",
@@ -39,6 +42,7 @@ __all__ = [
     "Workflow",
     "compare",
     "kassette",
+    "with_usage",
 ]
 
 # An agent's process must start without paying for what only a notebook needs.
@@ -59,7 +63,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted({*__all__, "__version__", "errors", "open", "testing"})
 
 
 def load_ipython_extension(ipython: Any) -> None:

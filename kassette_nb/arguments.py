@@ -38,7 +38,10 @@ class Arguments:
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return by name what a caller gave, without defaults."""
-        return dict(self._signature.bind_partial(*args, **kwargs).arguments)
+        try:
+            return dict(self._signature.bind_partial(*args, **kwargs).arguments)
+        except TypeError as problem:
+            raise TypeError(f"workflow {self.name!r}: {problem}") from None
 
     def new(self, given: Mapping[str, Any], limit: int) -> dict[str, JSON]:
         """Return the whole input of a new run, defaults included, as replay will see it.
@@ -47,7 +50,10 @@ class Arguments:
             TypeError: An argument is missing.
             JournalValueError: One does not survive JSON.
         """
-        bound = self._signature.bind(**given)
+        try:
+            bound = self._signature.bind(**given)
+        except TypeError as problem:
+            raise TypeError(f"workflow {self.name!r}: {problem}") from None
         bound.apply_defaults()
         what = f"arguments of workflow {self.name!r}"
         decoded: dict[str, JSON] = values.decode(

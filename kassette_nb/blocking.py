@@ -20,9 +20,7 @@ def run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     Args:
         make: Makes the coroutine, on the thread that it runs in.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _in_loop():
         return asyncio.run(make())
     runner = _Runner(make)
     thread = threading.Thread(target=runner.run, name="kassette sync")
@@ -41,6 +39,14 @@ def run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         raise runner.error
     result: T = runner.result  # set where there is no error
     return result
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Runner:

@@ -132,6 +132,16 @@ def is_async(fn: Callable[..., object]) -> bool:
     Raises:
         JournalValueError: It is a generator function, whose result nobody could record.
     """
+    given: object = fn
+    if not callable(given):
+        if inspect.iscoroutine(given):
+            given.close()
+        raise JournalValueError(
+            f"a step takes a function and its arguments, not {type(given).__name__!r}: write "
+            "ctx.step('name', fn, x) instead of ctx.step('name', fn(x)). Nothing was recorded.",
+            path="fn",
+            reason="not a function",
+        )
     code = getattr(fn, "__code__", None)
     if code is not None and not code.co_flags & _SPECIAL:
         return False

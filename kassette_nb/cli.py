@@ -12,6 +12,7 @@ from . import fork as forks
 from . import runs
 from .errors import KassetteError
 from .journal import read
+from .run import Run
 from .state import RunState
 from .storage import Storage, open_storage
 from .values import decode
@@ -84,6 +85,68 @@ def fork(
         raise click.UsageError("give one of --from-offset and --from-step")
     at = from_step if from_offset is None else from_offset
     _print({"runId": forks.fork(storage, source, at=at, new_run_id=new_run_id)})
+
+
+@main.command()
+@click.argument("run_id")
+@click.option("--by", help="Who decides.")
+@click.option("--note", help="Why; an agent that asks without a schema gets it.")
+@click.option("--event", help="Which question, where several are pending.")
+@click.pass_obj
+def approve(
+    storage: Storage, run_id: str, by: str | None, note: str | None, event: str | None
+) -> None:
+    """Record yes as the answer; the run goes on when its code is next started."""
+    _answered(runs.open(storage)[run_id].approve(by=by, note=note, event=event))
+
+
+@main.command()
+@click.argument("run_id")
+@click.option("--by", help="Who decides.")
+@click.option("--note", help="Why; an agent that asks without a schema gets it.")
+@click.option("--event", help="Which question, where several are pending.")
+@click.pass_obj
+def reject(
+    storage: Storage, run_id: str, by: str | None, note: str | None, event: str | None
+) -> None:
+    """Record no as the answer; the run goes on when its code is next started."""
+    _answered(runs.open(storage)[run_id].reject(by=by, note=note, event=event))
+
+
+@main.command()
+@click.argument("run_id")
+@click.argument("answer")
+@click.option("--by", help="Who answers.")
+@click.option("--note", help="Why, for the record.")
+@click.option("--event", help="Which question, where several are pending.")
+@click.pass_obj
+def respond(
+    storage: Storage,
+    run_id: str,
+    answer: str,
+    by: str | None,
+    note: str | None,
+    event: str | None,
+) -> None:
+    """Record ANSWER, as JSON; the run goes on when its code is next started."""
+    try:
+        value = msgspec.json.decode(answer.encode())
+    except msgspec.DecodeError as problem:
+        raise click.UsageError(f"ANSWER is not valid JSON: {problem}") from None
+    _answered(runs.open(storage)[run_id].respond(value, by=by, note=note, event=event))
+
+
+@main.command()
+@click.argument("run_id")
+@click.option("--reason", help="Why, for the record.")
+@click.pass_obj
+def cancel(storage: Storage, run_id: str, reason: str | None) -> None:
+    """Call a run off for good."""
+    _answered(runs.open(storage)[run_id].cancel(reason=reason))
+
+
+def _answered(run: Run) -> None:
+    _print(_status(run.run_id, run.fold()))
 
 
 def _status(run_id: str, folded: RunState) -> dict[str, Any]:

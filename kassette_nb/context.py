@@ -15,7 +15,15 @@ from .retry import Retry
 from .session import Session
 from .values import JSON
 
-_KEEP: Any = object()
+
+class _Keep:
+    """Stands for an option that is left as it is."""
+
+    def __repr__(self) -> str:
+        return "<as it is>"
+
+
+_KEEP: Any = _Keep()
 
 
 class Context:

@@ -7,8 +7,9 @@ import threading
 
 from . import answers, background, lease, state
 from .clock import SystemClock
+from .definition import cancel_overdue
 from .entries import Cancel
-from .errors import RunBusyError
+from .errors import EventMismatchError, RunBusyError
 from .identity import person
 from .journal import Journal, Writer
 from .model import RunModel
@@ -37,6 +38,10 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
     try:
         journal = run.journal
         folded = state.fold(journal.entries, SystemClock().now(), held=False)
+        overdue = state.overdue(folded)
+        if overdue is not None:
+            cancel_overdue(run.storage, journal, SystemClock(), overdue)
+            answers.refuse_ended(run.run_id, run.fold())
         entry = answers.answer(run.run_id, folded, event, value, by, note)
         if workflow is not None:
             _check_fit(workflow, journal)
@@ -63,7 +68,14 @@ def go_on(run: RunModel, workflow: Workflow) -> None:
     folded = run.fold()
     answers.refuse_ended(run.run_id, folded)
     if folded.status == state.SUSPENDED:
-        raise answers.mismatch(run.run_id, folded, "a continuation: answer it")
+        waits = ", ".join(repr(question.step_id) for question in folded.pending)
+        raise EventMismatchError(
+            f"run {run.run_id!r} waits for {waits} and goes on when that is answered; use "
+            "approve(), reject() or respond().",
+            run_id=run.run_id,
+            event="",
+            pending=tuple(question.step_id for question in folded.pending),
+        )
     hold = lease.acquire_blocking(run.storage, run.run_id)
     try:
         ready = workflow.definition.ready(run.storage, run.run_id, hold, run.journal, {})

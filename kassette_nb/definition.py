@@ -63,9 +63,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     def overdue(self, journal: Journal) -> str | None:
         """Return the question of an open run whose deadline has passed, or None."""
-        folded = self.fold(journal)
-        late = (q.step_id for q in folded.questions if q.expired)
-        return None if folded.terminal else next(late, None)
+        return state.overdue(self.fold(journal))
 
     def ready(
         self,

@@ -31,10 +31,11 @@ class Usage(Record, kw_only=True):
 
 
 class ErrorInfo(Record, kw_only=True):
-    """An exception as recorded: its class name and its text."""
+    """An exception as recorded: its class name, its text, and where it came from."""
 
     name: str
     message: str
+    traceback: str | None = None
 
 
 class Source(Record, kw_only=True):

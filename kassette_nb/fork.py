@@ -46,7 +46,8 @@ def fork(
     Args:
         storage: Where the source is and the fork goes.
         run_id: The source, in any state.
-        at: A step id (its first entry is the first one left out) or an offset.
+        at: A step id (its first entry is the first one left out) or an offset. Of a failed run
+            it may be left out: the step that failed, else all that is recorded, runs again.
         override: ``{step_id: value}`` for one step: the prefix ends right behind it, and the
             fork has this value recorded in place of its result.
         new_run_id: The new run's id; by default ``<run_id>.2``, ``.3`` …
@@ -177,6 +178,9 @@ def _names(run_id: str, given: str | None) -> Iterable[str]:
 
 def _prefix(source: Journal, at: str | int | None, override: _Overrides) -> tuple[list[bytes], int]:
     if not override:
+        if at is None and isinstance(source.entries[-1], Failure):
+            # The natural way on from a failure: the step that failed, else the code behind it.
+            at = source.entries[-1].step_id or len(source.entries) - 1
         if at is None:
             raise _refused(source, "say where to fork: at=<step id or offset>, or override=")
         cut = _find(source, at)

@@ -17,6 +17,7 @@ from .entries import Cancel, Complete, Failure, Intent, Note, Resume, Step, Susp
 from .errors import KassetteError
 from .model import RunModel
 from .preview import preview
+from .state import RunState
 from .text import first_line
 
 _INSTANT = "datetime64[ms, UTC]"
@@ -77,7 +78,7 @@ def runs_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
                 "tokens": folded.own.tokens,
                 "cost_usd": folded.own.cost_usd,
                 "unpriced": folded.own.unpriced,
-                "started": instant(folded.started),
+                "started": _began(folded),
                 "updated": instant(folded.updated),
                 "source": first.source.run_id if first.source else None,
                 "source_offset": first.source.from_offset if first.source else None,
@@ -87,6 +88,13 @@ def runs_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
             }
         )
     return _frame(rows, _RUNS)
+
+
+def _began(folded: RunState) -> Any:
+    """Return when the run itself began: a fork's line 0 is its source's."""
+    own = (s.at for s in folded.sessions if s.offset >= folded.copied)
+    at = next(own, None)
+    return instant(at) if at is not None else None
 
 
 def steps_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
@@ -165,7 +173,7 @@ def comparison_frame(runs: Sequence[RunModel], rows: Sequence[Row], base: int) -
     made: list[dict[str, Any]] = []
     for number, row in enumerate(rows):
         for column, (run, step) in enumerate(zip(runs, row.cells, strict=True)):
-            started = _maybe(step.started_at) if step else None
+            started = _maybe(step.started_at) if step and not step.overridden else None
             made.append(
                 {
                     "row": number,

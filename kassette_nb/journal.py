@@ -105,13 +105,16 @@ def read(storage: Storage, run_id: str) -> Journal:
         found = None
     journal = parse(run_id, *found, storage.locate(run_id)) if found else None
     if journal is None or not journal.entries:
-        known = sum(1 for _ in storage.list())
+        from difflib import get_close_matches  # only for somebody who has mistyped an id
+
+        ids = list(storage.list())
+        near = get_close_matches(run_id, ids, 3)
+        hint = f"Close to it: {', '.join(near)}." if near else "Check the id and the storage."
         raise UnknownRunError(
-            f"no run {run_id!r} in {storage.place} ({known} runs there). Check the id and the "
-            "storage.",
+            f"no run {run_id!r} in {storage.place} ({len(ids)} runs there). {hint}",
             run_id=run_id,
             place=storage.place,
-            known=known,
+            known=len(ids),
         )
     return journal
 
@@ -183,7 +186,8 @@ def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
 
 def _damaged(place: str, line: int, reason: str) -> JournalCorruptionError:
     return JournalCorruptionError(
-        f"{place}, line {line}: {reason}. The file was left untouched.",
+        f"{place}, line {line}: {reason}. The file was left untouched. Restore it from a copy, "
+        f"or keep its whole lines before this one under another name (head -n {line - 1}).",
         place=place,
         line=line,
         reason=reason,

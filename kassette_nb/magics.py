@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Any
 
@@ -32,9 +33,11 @@ class KassetteMagics(Magics):
         %kassette diff A B [C ...]          runs side by side
         %kassette storage URL               which storage these commands look at
         """
-        words = shlex.split(line)
         try:
-            return self._run(words)
+            asked = line.split(None, 2)
+            if asked[:1] == ["respond"] and len(asked) == 3:
+                return self._respond(asked[1], asked[2])
+            return self._run(shlex.split(line))
         except KassetteError as problem:
             raise UsageError(str(problem)) from None
 
@@ -49,8 +52,6 @@ class KassetteMagics(Magics):
             return runs.open(self.storage)
         if verb == "diff" and len(ids) >= 2:
             return runs.compare([opened[run_id] for run_id in ids])
-        if verb == "respond" and len(ids) >= 2:
-            return opened[ids[0]].respond(_value(" ".join(ids[1:])), **options)
         if len(ids) == 1 and verb in ("show", "approve", "reject", "resume", "cancel", "fork"):
             run: Run = opened[ids[0]]
             if verb == "show":
@@ -61,16 +62,17 @@ class KassetteMagics(Magics):
                 return getattr(run, verb)(**options)
             except TypeError:
                 raise UsageError(f"%kassette {verb} does not take {', '.join(options)}") from None
-        raise UsageError(f"cannot read %kassette {' '.join(words)!r}; see %kassette?")
+        hint = f" Did you mean %kassette show {verb}?" if verb in opened else ""
+        raise UsageError(f"cannot read %kassette {' '.join(words)}; see %kassette?.{hint}")
 
-
-def _value(text: str) -> Any:
-    import msgspec
-
-    try:
-        return msgspec.json.decode(text.encode())
-    except msgspec.DecodeError as problem:
-        raise UsageError(f"not valid JSON: {problem}") from None
+    def _respond(self, run_id: str, rest: str) -> Any:
+        """Answer with JSON as it is typed: the shell's rules would take its quotes away."""
+        try:
+            value, end = json.JSONDecoder().raw_decode(rest)
+        except json.JSONDecodeError as problem:
+            raise UsageError(f"not valid JSON: {problem}; texts need double quotes") from None
+        _, options = _options(shlex.split(rest[end:]))
+        return runs.open(self.storage)[run_id].respond(value, **options)
 
 
 def _options(words: list[str]) -> tuple[list[str], dict[str, str]]:

@@ -26,6 +26,13 @@ async def parallel(
     context: Make,
 ) -> dict[str, Any]:
     """See `Context.parallel`; ``context`` makes a branch's ctx."""
+    if not isinstance(branches, Mapping):
+        raise JournalValueError(
+            f"ctx.parallel takes functions by key, not a {type(branches).__name__}: "
+            "ctx.parallel({'left': fn, 'right': other}). Nothing was recorded.",
+            path="branches",
+            reason="not a mapping",
+        )
     with session.call(branch, f"parallel {', '.join(map(repr, branches))}"):
         # All ids first, in declared order: which branch runs first must not matter.
         takes = {key: takes_ctx(fn, key) for key, fn in branches.items()}

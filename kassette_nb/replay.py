@@ -197,8 +197,10 @@ class Cursor:
         kind = kind or self._branches[branch].ids[left][1]
         return ReplayMismatchError(
             f"run {self.run_id!r}: the code asks for {asked}, but entry {offset} recorded the "
-            f"{kind} {recorded!r} there. The code has changed since; nothing was written. Put the "
-            f"code back, or fork the run at {recorded!r} and go on with the new code.",
+            f"{kind} {recorded!r} there. The code has changed since, or it does not decide the "
+            "same way each time (time, chance and what comes from outside belong in steps); "
+            f"nothing was written. Put the code back, or fork the run at {recorded!r} and go on "
+            "with the new code.",
             run_id=self.run_id,
             offset=offset,
             asked=asked,

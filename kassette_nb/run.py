@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -112,7 +113,9 @@ class Run:
         for entry in self.fold().steps:
             if entry.step_id == step_id:
                 return RecordedStep(self, entry)
-        raise KeyError(f"run {self.run_id!r} has no step {step_id!r} recorded")
+        near = get_close_matches(step_id, [step.step_id for step in self.fold().steps], 3)
+        hint = f"; close to it: {', '.join(map(repr, near))}" if near else ""
+        raise KeyError(f"run {self.run_id!r} has no step {step_id!r} recorded{hint}")
 
     # ------------------------------------------------------------------ looking
 
@@ -232,12 +235,14 @@ class Run:
         """Return one row a step; see `kassette_nb.frames.steps_frame`."""
         from . import frames
 
+        _ = self.journal  # a damaged one raises; among many it is a row of its own
         return frames.steps_frame([self])
 
     def entries(self) -> pd.DataFrame:
         """Return one row a line; see `kassette_nb.frames.entries_frame`."""
         from . import frames
 
+        _ = self.journal
         return frames.entries_frame([self])
 
     def html(self) -> str:

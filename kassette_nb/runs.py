@@ -31,7 +31,7 @@ def open(storage: Storage | str | os.PathLike[str] | None = None) -> Runs:
     return Runs(open_storage(storage))
 
 
-def compare(runs: builtins.list[Run], base: int = 0) -> Comparison:
+def compare(runs: builtins.list[Run], *, base: int = 0) -> Comparison:
     """Align runs step by step.
 
     Args:

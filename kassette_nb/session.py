@@ -335,14 +335,16 @@ class Call:
             raise closed.with_traceback(None)
         if branch.in_flight is not None or _current_task() is not branch.task:
             reason = (
-                f"{branch.in_flight} is still in flight"
+                f"while {branch.in_flight} is still in flight"
                 if branch.in_flight
-                else "it comes from another task or thread than the one that got this ctx"
+                else "from another task or thread than the one that got this ctx (gather, "
+                "TaskGroup and wait_for make tasks of their own)"
             )
             error = ConcurrentUseError(
-                f"run {session.run_id!r}: {self} was called while {reason}. Ids depend on "
-                "the order of calls, so a ctx takes one call at a time, from its own task: await "
-                "each call where you make it, and use ctx.parallel to do things side by side.",
+                f"run {session.run_id!r}: {self} was called {reason}. Ids depend on the order of "
+                "calls, so a ctx takes one call at a time, from its own task: await each call "
+                "where you make it, use ctx.parallel to do things side by side and "
+                "ctx.with_options(timeout=…) to limit their time.",
                 run_id=session.run_id,
                 asked=str(self),
             )
@@ -371,11 +373,16 @@ class Call:
             return problem
         if not isinstance(problem, Exception | asyncio.CancelledError):
             return problem  # KeyboardInterrupt and its like reach the caller as they are
+        what = f"({type(problem).__name__}: {problem})" if str(problem) else "(cancelled)"
+        hint = (
+            " To limit the time of a step, use ctx.with_options(timeout=…) instead of a timeout "
+            "around it."
+            if isinstance(problem, asyncio.CancelledError)
+            else ""
+        )
         error = InterruptedRunError(
-            f"run {session.run_id!r}: {self} was interrupted ({type(problem).__name__}); "
-            "it was not recorded, and the session has stopped. Start the run again to continue. "
-            "To limit the time of a step, use ctx.with_options(timeout=…) instead of a timeout "
-            "around it.",
+            f"run {session.run_id!r}: {self} was interrupted {what}; it was not recorded, and the "
+            f"session has stopped. Start the run again to continue.{hint}",
             run_id=session.run_id,
         )
         error.__cause__ = problem
@@ -397,6 +404,22 @@ def describe(error: BaseException) -> ErrorInfo:
     if isinstance(error, StepFailedError):
         return ErrorInfo(name=error.name, message=_text(error.message))
     return ErrorInfo(name=type(error).__name__, message=_text(str(error)))
+
+
+def told(error: BaseException) -> ErrorInfo:
+    """Return an exception with its traceback, from the function of the step on."""
+    info = describe(error)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    info.traceback = _text("".join(lines))[-TRACEBACK:]
+    return info
+
+
+#: The end of a traceback is what tells; characters.
+TRACEBACK = 8_000
+_OURS = ("kassette_nb.", "tenacity", "asyncio.")
 
 
 def _text(text: str) -> str:

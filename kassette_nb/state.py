@@ -284,6 +284,12 @@ def _status(last: AnyEntry, state: RunState, held: bool) -> str:
     return READY if isinstance(last, Resume) else INTERRUPTED
 
 
+def overdue(state: RunState) -> str | None:
+    """Return the question of an open run that nobody answered in time, or None."""
+    late = (question.step_id for question in state.questions if question.expired)
+    return None if state.terminal else next(late, None)
+
+
 def replay_blocker(foreign: Iterable[Foreign]) -> str | None:
     """Return why a journal with these entries cannot be replayed, or None."""
     for entry in foreign:

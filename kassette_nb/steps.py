@@ -22,7 +22,8 @@ from .errors import JournalValueError, KassetteError, StepFailedError
 from .options import Options
 from .redact import redact
 from .replay import check_name
-from .session import Session, describe
+from .session import Session, describe, told
+from .usage import WithUsage
 from .values import JSON
 
 #: Arguments are kept for people to read; larger ones (bytes of JSON) would make a journal grow
@@ -153,8 +154,14 @@ async def _awaited(session: Session, entry: Step, call: Callable[[], Any], optio
     async def attempt() -> Any:
         if options.timeout is None:
             return await call()
-        async with asyncio.timeout(options.timeout):
-            return await call()
+        scope = asyncio.timeout(options.timeout)
+        try:
+            async with scope:
+                return await call()
+        except TimeoutError:
+            if scope.expired():
+                raise TimeoutError(f"no result within {options.timeout} s") from None
+            raise
 
     if options.retry is None:
         return await attempt()
@@ -190,16 +197,18 @@ async def _threaded(
 def _fill(session: Session, entry: Step, outcome: Outcome, options: Options) -> None:
     error = outcome.error
     if error is None:
+        returned = outcome.value
+        if isinstance(returned, WithUsage):
+            returned, entry.usage = returned.value, returned.usage
+            entry.kind = "llm" if entry.usage.model is not None else entry.kind
         what = f"result of step {entry.step_id!r}"
-        entry.result = typed.encode(
-            outcome.value, options.returns, what=what, limit=session.max_payload
-        )
+        entry.result = typed.encode(returned, options.returns, what=what, limit=session.max_payload)
     elif isinstance(error, (KeyboardInterrupt, asyncio.CancelledError, *session.transient)) or (
         isinstance(error, KassetteError) and not isinstance(error, StepFailedError)
     ):
         raise error  # an interruption, weather, or a refusal of ours: nothing this step did
     else:
-        entry.error = describe(error)
+        entry.error = told(error)
 
 
 def _teller(session: Session, entry: Step) -> retry.Failed:

@@ -24,6 +24,17 @@ MAX_PAYLOAD = 16 * 1024 * 1024
 #: Levels of nesting. Decoding must succeed from a deep stack as well, so far below its limit.
 MAX_DEPTH = 200
 
+#: What to write instead, for the types that people meet first.
+_HINTS = {
+    "DataFrame": '; use .to_dict("records")',
+    "Series": "; use .to_list()",
+    "ndarray": "; use .tolist()",
+    **dict.fromkeys(("int64", "int32", "float32", "float64", "bool"), "; use .item()"),
+    **dict.fromkeys(("datetime", "date", "Timestamp"), "; use .isoformat()"),
+    **dict.fromkeys(("set", "frozenset"), "; use sorted(…) or list(…)"),
+    **dict.fromkeys(("PosixPath", "WindowsPath", "UUID", "Decimal"), "; use str(…)"),
+    "bytes": "; decode it, or record a path",
+}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -153,7 +164,11 @@ def _check(value: object, what: str, path: list[str | int], parents: list[int]) 
         parents.pop()
     else:
         name = kind.__qualname__
-        raise _refusal(what, path, f"is a {name}, which JSON cannot carry back unchanged")
+        article = "an" if name[0].lower() in "aeiou" else "a"
+        hint = _HINTS.get(name, "")
+        raise _refusal(
+            what, path, f"is {article} {name}, which JSON cannot carry back unchanged{hint}"
+        )
 
 
 def _check_text(text: str, what: str, path: list[str | int]) -> None:
@@ -175,7 +190,7 @@ def _refusal(what: str, path: list[str | int], reason: str) -> JournalValueError
         for part in path
     )
     return JournalValueError(
-        f"{what}: {place} {reason}. Nothing was recorded; convert it before returning it.",
+        f"{what}: {place} {reason}. Nothing was recorded.",
         path=place,
         reason=reason,
     )

@@ -45,6 +45,17 @@ class Workflow:
         version = f", version={self.version!r}" if self.version else ""
         return f"<workflow {self.name!r}{version}>"
 
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to run outside a run.
+
+        Raises:
+            TypeError: Always; says what to call.
+        """
+        raise TypeError(
+            f"workflow {self.name!r} is not called itself: await {self.name}.start(…), or "
+            f"{self.name}.start_sync(…) where nothing can be awaited"
+        )
+
     @property
     def name(self) -> str:
         """What journals call it."""

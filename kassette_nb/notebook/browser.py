@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -155,8 +156,9 @@ def _seen(run: RunModel) -> object:
 
 
 def _empty(url: str, place: str) -> Message:
+    missing = url.startswith("file:") and not os.path.exists(place)
     return {
-        "place": visible(place),
+        "place": visible(place) + (" (there is no such folder yet)" if missing else ""),
         "lines": [
             f"@kassette(storage={url!a})",
             "async def hello(ctx): return await ctx.step('greet', lambda: 'hi')",

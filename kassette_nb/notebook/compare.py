@@ -26,7 +26,7 @@ Message = dict[str, Any]
 
 
 class Comparison:
-    """RunsModel aligned step by step; shows itself in a notebook.
+    """Runs aligned step by step; shows itself in a notebook.
 
     Args:
         runs: Two or more runs.
@@ -37,6 +37,11 @@ class Comparison:
     """
 
     def __init__(self, runs: Sequence[RunModel], base: int = 0) -> None:
+        given: object = runs
+        if not isinstance(given, list | tuple):
+            raise KassetteError("compare takes one list of runs: kb.compare([a, b])")
+        if not all(hasattr(run, "fold") for run in given):
+            raise KassetteError("compare takes runs, not ids: kb.compare([runs['a'], runs['b']])")
         if len(runs) < 2:
             raise KassetteError("a comparison needs two or more runs: kb.compare([a, b])")
         if not 0 <= base < len(runs):
@@ -81,8 +86,9 @@ class Comparison:
         steps = "step" if same == 1 else "steps"
         if first is None:
             return f"all {same} {steps} equal"
+        start = f"{same} equal {steps} first" if same else "no equal start"
         step = next(cell for cell in first.cells if cell is not None)
-        return visible(f"{same} equal {steps}, first difference at {step.step_id}")
+        return visible(f"{start}, then a difference at {step.step_id}")
 
     def frame(self) -> pd.DataFrame:
         """Return one row for each run and aligned step.
@@ -128,7 +134,7 @@ class Comparison:
                     "tokens": sum(tokens) if tokens else None,
                     "cost_own": own.cost_usd,
                     "cost_total": sum(costs) if costs else None,
-                    "working_ms": figures["working_ms"],
+                    "working_ms": figures["working_ms"] + figures["copied_ms"],
                     "base": number == self.base,
                 }
             )

@@ -205,8 +205,9 @@ class Panel:
 def _result(entry: AnyEntry, whole: bool) -> Message:
     if isinstance(entry, Step | Failure) and entry.error is not None:
         text = f"{entry.error.name}: {entry.error.message}"
-        if isinstance(entry, Failure) and entry.traceback:
-            text = f"{text}\n\n{entry.traceback}"
+        trace = entry.error.traceback or (entry.traceback if isinstance(entry, Failure) else None)
+        if trace:
+            text = f"{text}\n\n{trace}"
         return text_value(visible(text), whole=whole)
     if isinstance(entry, Step | Complete):
         return present(entry.result, whole=whole)

@@ -84,13 +84,15 @@ def damaged(run: RunModel, problem: Exception) -> Summary:
 
 def facts(folded: RunState) -> Summary:
     """Return the figures of a run: steps, tokens, dollars, and milliseconds of work and waiting."""
-    working = waiting = timedelta()
+    working = waiting = copied = timedelta()
     previous: Session | None = None
     for session in folded.sessions:
         if session.offset >= folded.copied:
             working += instant(session.last) - instant(session.at)
             if previous is not None and session.opened_by == "resume":
                 waiting += instant(session.at) - instant(previous.last)
+        else:
+            copied += instant(session.last) - instant(session.at)
         previous = session
     if folded.pending:
         waiting += SystemClock().now() - instant(folded.updated)
@@ -104,6 +106,7 @@ def facts(folded: RunState) -> Summary:
             "limit": None,
         },
         "working_ms": round(working.total_seconds() * 1000),
+        "copied_ms": round(copied.total_seconds() * 1000),
         "waiting_ms": round(waiting.total_seconds() * 1000) or None,
         "sessions": len(folded.sessions),
     }

@@ -170,7 +170,7 @@ class LocalStorage:
                     and file.name.removesuffix(SUFFIX) > after
                     and file.stat().st_size > 0
                 )
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return iter(())
         except OSError as problem:
             raise StorageError(

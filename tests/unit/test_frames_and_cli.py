@@ -105,6 +105,22 @@ def test_fork_prints_the_new_id(tmp_path: Path) -> None:
     assert sorted(p.stem for p in tmp_path.glob("*.jsonl")) == ["a", "a.2", "b"]
 
 
+def test_decisions_from_the_command_line_are_recorded(tmp_path: Path) -> None:
+    for name in ("INC-4900-suspended", "loan-two-pending"):
+        (tmp_path / f"{name}.jsonl").write_bytes((GOLDEN / "good" / f"{name}.jsonl").read_bytes())
+    here = ("--storage", str(tmp_path))
+    code, out = run(*here, "approve", "INC-4900-suspended", "--by", "ana")
+    assert (code, json.loads(out)["status"]) == (0, "ready")
+    code, out = run(*here, "reject", "INC-4900-suspended", "--by", "bob")
+    assert (code, "answered first by ana" in out) == (1, True)
+    loan = (*here, "respond", "loan-two-pending")
+    answer = '{"score": 712, "approved": true}'
+    assert run(*loan, "{score: 1}", "--event", "override")[0] == 2
+    assert run(*loan, answer, "--event", "override")[0] == 0
+    code, out = run(*here, "cancel", "loan-two-pending", "--reason", "withdrawn")
+    assert (code, json.loads(out)["reason"]) == (0, "withdrawn")
+
+
 @pytest.mark.parametrize(
     ("args", "reason"),
     [

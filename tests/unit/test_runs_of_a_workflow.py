@@ -132,7 +132,7 @@ def test_bad_input_gets_its_named_error_and_no_byte_is_written(storage: MemorySt
             await workflow.start("pod", run_id="../r")
         with pytest.raises(InvalidRunIdError):
             await workflow.resume("../r", "approval", True)
-        with pytest.raises(JournalValueError, match=r"\$\.when is a object"):
+        with pytest.raises(JournalValueError, match=r"\$\.when is an object"):
             await workflow.resume("r", "approval", {"when": object()})
         with pytest.raises(MetadataMismatchError, match="argument 'ticket' is recorded as 'pod'"):
             await workflow.start("node", run_id="r")

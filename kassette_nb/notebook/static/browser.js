@@ -128,7 +128,7 @@ class Browser {
     show(this.more, hidden > 0);
     put(this.more, `show ${Math.min(PAGE, hidden)} more of ${thousands(hidden)}`);
     show(this.none, !shown.length);
-    put(this.none, this.rows.length ? "no run matches" : "no runs");
+    put(this.none, this.rows.length ? "no run matches" : "no readable runs");
     nodes.push(this.more, this.none);
     // move as little as possible: an element that is moved loses the focus
     nodes.forEach((node, i) => { if (this.box.children[i] !== node) this.box.insertBefore(node, this.box.children[i] || null); });

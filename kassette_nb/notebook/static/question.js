@@ -244,7 +244,7 @@ class Questions {
     if (!d) return;
     const after = summary.going_on ? "; the run goes on here" : summary.after_text ? `; ${summary.after_text}` : "";
     refill(this.said, JSON.stringify([d, after, this.late, all.length]), () => {
-      const out = [el("span.k-saysign", { "aria-hidden": "true" }, "✓ "), el("b", null, d.text || "answered"), d.by ? ` by ${d.by} ` : " ", timeNode(d.at), ", ",
+      const out = [el("span.k-saysign", { "aria-hidden": "true" }, d.text === "rejected" ? "✕ " : "✓ "), el("b", null, d.text || "answered"), d.by ? ` by ${d.by} ` : " ", timeNode(d.at), ", ",
         button(`entry ${d.offset}`, () => this.hooks.onOffset(d.offset), { kind: "k-link" }), after];
       if (d.id) out.splice(1, 0, el("span.k-mono", null, d.id), " ");
       if (d.note) out.push(el("span.k-dim", null, ` · “${oneLine(d.note)}”`));
