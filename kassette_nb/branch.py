@@ -1,10 +1,18 @@
-"""One sequential strand of a run: the workflow itself, or one branch of a parallel block."""
+"""One sequential strand of a run, and the guard around each call that is made on it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol
 
+from .errors import (
+    ConcurrentUseError,
+    InterruptedRunError,
+    KassetteError,
+    StepFailedError,
+    Suspended,
+)
 from .replay import Names
 
 
@@ -33,3 +41,106 @@ class Branch:
     def path(self) -> str:
         """The branch's path."""
         return self.names.branch
+
+
+class Closing(Protocol):
+    """What the guard needs of a session."""
+
+    run_id: str
+    transient: tuple[type[BaseException], ...]
+
+    @property
+    def closed(self) -> BaseException | None: ...
+
+    @property
+    def abandoned(self) -> bool: ...
+
+    def close(self, reason: BaseException) -> None: ...
+
+
+class Call:
+    """The guard around one call; see `Session.call`. As a text, what is asked for."""
+
+    __slots__ = ("_branch", "_name", "_session", "_verb")
+
+    def __init__(self, session: Closing, branch: Branch, verb: str, name: str) -> None:
+        self._session = session
+        self._branch = branch
+        self._verb = verb
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"{self._verb} {self._name!r}" if self._name else self._verb
+
+    def __enter__(self) -> None:
+        session, branch = self._session, self._branch
+        if session.abandoned:
+            # At the end of asyncio.run the workflow's task may hear of it before its caller's
+            # does. Clean-up after a cancellation may not act: it would be out of order.
+            stopped = f"run {session.run_id!r}: {self} was called after its caller was cancelled."
+            session.close(InterruptedRunError(stopped, run_id=session.run_id))
+        closed = session.closed or branch.closed
+        if closed is not None:
+            raise closed.with_traceback(None)
+        if branch.in_flight is not None or current_task() is not branch.task:
+            reason = (
+                f"while {branch.in_flight} is still in flight"
+                if branch.in_flight
+                else "from another task or thread than the one that got this ctx (gather, "
+                "TaskGroup and wait_for make tasks of their own)"
+            )
+            error = ConcurrentUseError(
+                f"run {session.run_id!r}: {self} was called {reason}. Ids depend on the order of "
+                "calls, so a ctx takes one call at a time, from its own task: await each call "
+                "where you make it, use ctx.parallel to do things side by side and "
+                "ctx.with_options(timeout=…) to limit their time.",
+                run_id=session.run_id,
+                asked=str(self),
+            )
+            session.close(error)
+            raise error
+        branch.in_flight = self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._branch.in_flight = None
+        if problem is None or isinstance(problem, StepFailedError):
+            return
+        if isinstance(problem, Suspended):
+            self._branch.closed = problem
+        else:
+            self._session.close(self._interruption(problem))
+
+    def _interruption(self, problem: BaseException) -> BaseException:
+        """Return what a session that was stopped by ``problem`` says from now on."""
+        session = self._session
+        if isinstance(problem, (KassetteError, *session.transient)):
+            return problem
+        if not isinstance(problem, Exception | asyncio.CancelledError):
+            return problem  # KeyboardInterrupt and its like reach the caller as they are
+        what = f"({type(problem).__name__}: {problem})" if str(problem) else "(cancelled)"
+        hint = (
+            " To limit the time of a step, use ctx.with_options(timeout=…) instead of a timeout "
+            "around it."
+            if isinstance(problem, asyncio.CancelledError)
+            else ""
+        )
+        error = InterruptedRunError(
+            f"run {session.run_id!r}: {self} was interrupted {what}; it was not recorded, and the "
+            f"session has stopped. Start the run again to continue.{hint}",
+            run_id=session.run_id,
+        )
+        error.__cause__ = problem
+        return error
+
+
+def current_task() -> asyncio.Task[Any] | None:
+    """Return the running task; None in a thread without a loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without a loop
+        return None

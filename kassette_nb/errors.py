@@ -23,6 +23,7 @@ Each error carries its facts as attributes, says in its message what to do next,
     └── StorageError             place, reason
 
     Suspended (a BaseException, so that an agent's ``except Exception`` cannot swallow it)
+    LiveForbidden (the same; only inside a verification)
 """
 
 from __future__ import annotations
@@ -198,3 +199,11 @@ class Suspended(BaseException):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.run_id, self.event))
+
+
+class LiveForbidden(BaseException):
+    """Ends a verification at the first live act; ``asked`` says what it would have been."""
+
+    def __init__(self, asked: str) -> None:
+        super().__init__(asked)
+        self.asked = asked

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Mapping
-from datetime import datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from . import answers, background, decisions, display, results, state, values
 from . import fork as forks
 from .clock import SystemClock, instant
-from .entries import ErrorInfo, Failure, Source, Step, Usage
+from .entries import ErrorInfo, Failure, Source
 from .errors import JournalCorruptionError, KassetteError, UnknownRunError
 from .journal import Journal, parse, read
 from .model import RunsModel
+from .recorded import Question, RecordedStep
 from .storage import Storage
 from .values import JSON
 from .workflow import Workflow, registry
@@ -31,54 +30,6 @@ if TYPE_CHECKING:
 
     from .notebook.compare import Comparison
     from .notebook.view import View
-
-
-class RecordedStep:
-    """One recorded step of a run."""
-
-    def __init__(self, run: Run, entry: Step) -> None:
-        self._run = run
-        self._entry = entry
-
-    def __repr__(self) -> str:
-        return f"<step {self._entry.step_id!r} of run {self._run.run_id!r}>"
-
-    @property
-    def value(self) -> JSON:
-        """The recorded result, decoded; None for a step that failed."""
-        return values.decode(self._entry.result, what=f"result of {self._entry.step_id!r}")
-
-    @property
-    def args(self) -> JSON:
-        """The arguments as kept for people to read; None where none were kept."""
-        return values.decode(self._entry.args, what=f"arguments of {self._entry.step_id!r}")
-
-    @property
-    def error(self) -> ErrorInfo | None:
-        """The exception that the step's function raised."""
-        return self._entry.error
-
-    @property
-    def usage(self) -> Usage | None:
-        """What it spent."""
-        return self._entry.usage
-
-    @property
-    def entry(self) -> dict[str, JSON]:
-        """The whole recorded line, decoded."""
-        line: dict[str, JSON] = msgspec.json.decode(self._run.journal.line(self._entry.offset))
-        return line
-
-
-class Question(msgspec.Struct, frozen=True):
-    """A suspension that waits for an answer; ``since`` is when it was first asked, in UTC."""
-
-    step_id: str
-    event: str
-    prompt: str | None
-    context: JSON
-    schema: JSON
-    since: datetime
 
 
 class Run:
@@ -112,7 +63,7 @@ class Run:
     def __getitem__(self, step_id: str) -> RecordedStep:
         for entry in self.fold().steps:
             if entry.step_id == step_id:
-                return RecordedStep(self, entry)
+                return RecordedStep(self.run_id, self.journal, entry)
         near = get_close_matches(step_id, [step.step_id for step in self.fold().steps], 3)
         hint = f"; close to it: {', '.join(map(repr, near))}" if near else ""
         raise KeyError(f"run {self.run_id!r} has no step {step_id!r} recorded{hint}")

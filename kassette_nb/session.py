@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import traceback
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, field
 
 from . import values
-from .branch import Branch
+from .branch import Branch, Call, current_task
 from .calls import Workers
 from .clock import Clock
 from .entries import (
     Cancel,
     Complete,
-    ErrorInfo,
     Failure,
     Known,
     Payload,
@@ -36,25 +33,18 @@ from .entries import (
     Suspend,
 )
 from .errors import (
-    ConcurrentUseError,
     InterruptedRunError,
     KassetteError,
+    LiveForbidden,
     RunCancelledError,
     StepFailedError,
     Suspended,
 )
+from .failures import failure
 from .journal import Writer
 from .replay import Cursor
 from .storage import Hold
 from .values import JSON
-
-
-class LiveForbidden(BaseException):
-    """Ends a verification at the first live act; ``asked`` says what it would have been."""
-
-    def __init__(self, asked: str) -> None:
-        super().__init__(asked)
-        self.asked = asked
 
 
 class Ending(msgspec.Struct):
@@ -105,6 +95,8 @@ class Session:
         self._opening = opening
         self._live: set[str] = set()
         self._task: asyncio.Task[Ending] | None = None
+        self._caller: asyncio.Task[Any] | None = None
+        self._cancels = 0
         self._closed: BaseException | None = None
         self._cancel: Cancel | None = None
         # The session itself counts as one; every thread that outlives its caller as one more.
@@ -123,6 +115,8 @@ class Session:
         """
         # A task of its own, so that a cancelled caller gets its exception at once while the
         # session settles, and so that cancelling the run does not cancel the caller.
+        self._caller = asyncio.current_task()
+        self._cancels = self._caller.cancelling() if self._caller else 0
         self._task = task = asyncio.create_task(self._drive(body))
         try:
             return await asyncio.shield(task)
@@ -174,7 +168,7 @@ class Session:
             self._closed is not None
             or branch.closed is not None
             or branch.in_flight is not None
-            or _current_task() is not branch.task
+            or current_task() is not branch.task
         ):
             return None
         step = self.cursor.recall(branch.path, branch.names, name)
@@ -225,6 +219,14 @@ class Session:
         """Let every later call raise this; the first reason counts."""
         if self._closed is None:
             self._closed = reason
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the caller has been cancelled since it called.
+
+        The workflow's own task cannot be asked: a TaskGroup of Python 3.11 leaves it marked.
+        """
+        return self._caller is not None and self._caller.cancelling() > self._cancels
 
     @property
     def closed(self) -> BaseException | None:
@@ -283,6 +285,9 @@ class Session:
         if problem is not None and not isinstance(problem, Exception | Suspended):
             raise problem  # cancelled, or the process is told to stop: whatever else was going on
         if self._closed is not None:
+            if type(self._closed) is InterruptedRunError and self._cancelling():
+                # Cancelled, whatever its own clean-up made of it.
+                raise asyncio.CancelledError from self._closed
             raise self._closed
         if branch.closed is not None:
             return self._suspend()
@@ -305,6 +310,9 @@ class Session:
         self.record_now(ending)
         return Ending(terminal=ending)
 
+    def _cancelling(self) -> bool:
+        return self._task is not None and self._task.cancelling() > 0
+
     def _suspend(self) -> Ending:
         """Write every question of this session, together, so that a torn group is seen."""
         for entry in self.suspends[:-1]:
@@ -312,126 +320,6 @@ class Session:
         assert self._writer is not None, "going live comes before a suspension"
         self._writer.append(*self.suspends)
         return Ending(suspends=self.suspends)
-
-
-class Call:
-    """The guard around one call; see `Session.call`. As a text, what is asked for."""
-
-    __slots__ = ("_branch", "_name", "_session", "_verb")
-
-    def __init__(self, session: Session, branch: Branch, verb: str, name: str) -> None:
-        self._session = session
-        self._branch = branch
-        self._verb = verb
-        self._name = name
-
-    def __str__(self) -> str:
-        return f"{self._verb} {self._name!r}" if self._name else self._verb
-
-    def __enter__(self) -> None:
-        session, branch = self._session, self._branch
-        closed = session.closed or branch.closed
-        if closed is not None:
-            raise closed.with_traceback(None)
-        if branch.in_flight is not None or _current_task() is not branch.task:
-            reason = (
-                f"while {branch.in_flight} is still in flight"
-                if branch.in_flight
-                else "from another task or thread than the one that got this ctx (gather, "
-                "TaskGroup and wait_for make tasks of their own)"
-            )
-            error = ConcurrentUseError(
-                f"run {session.run_id!r}: {self} was called {reason}. Ids depend on the order of "
-                "calls, so a ctx takes one call at a time, from its own task: await each call "
-                "where you make it, use ctx.parallel to do things side by side and "
-                "ctx.with_options(timeout=…) to limit their time.",
-                run_id=session.run_id,
-                asked=str(self),
-            )
-            session.close(error)
-            raise error
-        branch.in_flight = self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._branch.in_flight = None
-        if problem is None or isinstance(problem, StepFailedError):
-            return
-        if isinstance(problem, Suspended):
-            self._branch.closed = problem
-        else:
-            self._session.close(self._interruption(problem))
-
-    def _interruption(self, problem: BaseException) -> BaseException:
-        """Return what a session that was stopped by ``problem`` says from now on."""
-        session = self._session
-        if isinstance(problem, (KassetteError, *session.transient)):
-            return problem
-        if not isinstance(problem, Exception | asyncio.CancelledError):
-            return problem  # KeyboardInterrupt and its like reach the caller as they are
-        what = f"({type(problem).__name__}: {problem})" if str(problem) else "(cancelled)"
-        hint = (
-            " To limit the time of a step, use ctx.with_options(timeout=…) instead of a timeout "
-            "around it."
-            if isinstance(problem, asyncio.CancelledError)
-            else ""
-        )
-        error = InterruptedRunError(
-            f"run {session.run_id!r}: {self} was interrupted {what}; it was not recorded, and the "
-            f"session has stopped. Start the run again to continue.{hint}",
-            run_id=session.run_id,
-        )
-        error.__cause__ = problem
-        return error
-
-
-def failure(session: int, problem: BaseException) -> Failure:
-    """Return the entry of an exception that ends the run."""
-    return Failure(
-        session=session,
-        error=describe(problem),
-        traceback=_text("".join(traceback.format_exception(problem))),
-        step_id=problem.step_id if isinstance(problem, StepFailedError) else None,
-    )
-
-
-def describe(error: BaseException) -> ErrorInfo:
-    """Return an exception as it is recorded; a failed step's is the original's."""
-    if isinstance(error, StepFailedError):
-        return ErrorInfo(name=error.name, message=_text(error.message))
-    return ErrorInfo(name=type(error).__name__, message=_text(str(error)))
-
-
-def told(error: BaseException) -> ErrorInfo:
-    """Return an exception with its traceback, from the function of the step on."""
-    info = describe(error)
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
-        trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace)
-    info.traceback = _text("".join(lines))[-TRACEBACK:]
-    return info
-
-
-#: The end of a traceback is what tells; characters.
-TRACEBACK = 8_000
-_OURS = ("kassette_nb.", "tenacity", "asyncio.")
-
-
-def _text(text: str) -> str:
-    """Return a text that UTF-8 can carry; an exception's message is not a value to refuse."""
-    return text.encode(errors="backslashreplace").decode()
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # a thread without a loop
-        return None
 
 
 def _retrieve(task: asyncio.Task[Ending]) -> None:

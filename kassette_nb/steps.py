@@ -19,10 +19,11 @@ from .clock import instant, stamp_now
 from .codehash import code_hash
 from .entries import Note, Payload, Step
 from .errors import JournalValueError, KassetteError, StepFailedError
+from .failures import describe, told
 from .options import Options
 from .redact import redact
 from .replay import check_name
-from .session import Session, describe, told
+from .session import Session
 from .usage import WithUsage
 from .values import JSON
 

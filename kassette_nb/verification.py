@@ -7,9 +7,15 @@ import msgspec
 from . import values
 from .definition import Definition
 from .entries import Complete, Failure
-from .errors import KassetteError, MetadataMismatchError, ReplayMismatchError, VersionMismatchError
+from .errors import (
+    KassetteError,
+    LiveForbidden,
+    MetadataMismatchError,
+    ReplayMismatchError,
+    VersionMismatchError,
+)
+from .failures import describe
 from .journal import Journal
-from .session import LiveForbidden, describe
 
 _Mismatch = (ReplayMismatchError, VersionMismatchError, MetadataMismatchError)
 

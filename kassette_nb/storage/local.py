@@ -73,6 +73,9 @@ class LocalStorage:
         scratch = path.with_name(f".{run_id}.{secrets.token_hex(4)}.tmp")
         try:
             self._make_directory(self._directory)
+            # The caller holds the run, so what another process left half made is nobody's.
+            for left in self._directory.glob(f".{run_id}.*.tmp"):
+                left.unlink(missing_ok=True)
             try:
                 descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 try:

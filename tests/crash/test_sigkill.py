@@ -76,7 +76,7 @@ def test_a_run_killed_inside_a_step_goes_on_at_that_step(tmp_path: Path) -> None
 def test_random_kills_never_run_a_recorded_step_again(tmp_path: Path) -> None:
     chance = random.Random(20261130)
     kills = again = runs = 0
-    while kills < 60:
+    while kills < 20:
         folder = tmp_path / str(runs)
         folder.mkdir()
         killed = _killed_until_done(folder, chance)

@@ -296,3 +296,43 @@ def test_a_step_in_a_thread_that_forks_the_process_stays_one_session(tmp_path: A
 
     assert asyncio.run(spawns.start(run_id="r")).result == 0
     assert storage.holder("r") is None
+
+
+def test_a_task_group_whose_failure_is_handled_does_not_stop_the_workflow(
+    storage: MemoryStorage,
+) -> None:
+    async def boom() -> None:
+        raise ValueError
+
+    @kassette(storage=storage, name="handles")
+    async def handles(ctx: kb.Context) -> Any:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(boom())
+        except* ValueError:
+            pass
+        return await ctx.step("after", lambda: "went on")
+
+    assert asyncio.run(handles.start(run_id="r")).result == "went on"
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_clean_up_at_the_end_of_the_loop_does_not_act(
+    storage: MemoryStorage, attempt: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    @kassette(storage=storage, name="tidies")
+    async def tidies(ctx: kb.Context) -> None:
+        try:
+            await ctx.step("first", nothing)
+            await asyncio.sleep(1)
+            await ctx.step("then", nothing)
+        finally:
+            await ctx.step("tidy", nothing)
+
+    async def main() -> None:
+        tidies.launch(run_id="r")
+        await asyncio.sleep(0.001 * attempt)
+
+    asyncio.run(main())
+    assert "step" not in types(storage)[2:]
+    assert caplog.records == [], "an interruption is no unhandled exception"

@@ -1,0 +1,61 @@
+"""What a run hands out about its journal: a recorded step, an open question."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from . import values
+from .entries import ErrorInfo, Step, Usage
+from .journal import Journal
+from .values import JSON
+
+
+class RecordedStep:
+    """One recorded step of a run."""
+
+    def __init__(self, run_id: str, journal: Journal, entry: Step) -> None:
+        self._run_id = run_id
+        self._journal = journal
+        self._entry = entry
+
+    def __repr__(self) -> str:
+        return f"<step {self._entry.step_id!r} of run {self._run_id!r}>"
+
+    @property
+    def value(self) -> JSON:
+        """The recorded result, decoded; None for a step that failed."""
+        return values.decode(self._entry.result, what=f"result of {self._entry.step_id!r}")
+
+    @property
+    def args(self) -> JSON:
+        """The arguments as kept for people to read; None where none were kept."""
+        return values.decode(self._entry.args, what=f"arguments of {self._entry.step_id!r}")
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """The exception that the step's function raised."""
+        return self._entry.error
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it spent."""
+        return self._entry.usage
+
+    @property
+    def entry(self) -> dict[str, JSON]:
+        """The whole recorded line, decoded."""
+        line: dict[str, JSON] = msgspec.json.decode(self._journal.line(self._entry.offset))
+        return line
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A suspension that waits for an answer; ``since`` is when it was first asked, in UTC."""
+
+    step_id: str
+    event: str
+    prompt: str | None
+    context: JSON
+    schema: JSON
+    since: datetime
