@@ -10,6 +10,7 @@ from .errors import (
     ConcurrentUseError,
     InterruptedRunError,
     KassetteError,
+    LiveForbidden,
     StepFailedError,
     Suspended,
 )
@@ -110,7 +111,8 @@ class Call:
         self._branch.in_flight = None
         if problem is None or isinstance(problem, StepFailedError):
             return
-        if isinstance(problem, Suspended):
+        if isinstance(problem, Suspended | LiveForbidden):
+            # Only this strand has come to its end; its siblings go on to theirs.
             self._branch.closed = problem
         else:
             self._session.close(self._interruption(problem))

@@ -157,11 +157,19 @@ def is_async(fn: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004  # async __call__
 
 
-async def settle(value: Awaitable[Any]) -> Outcome:
-    """Await a coroutine and return what it did; interruptions pass."""
+async def settle(fn: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any) -> Outcome:
+    """Call an async function and return what it did, a refused argument included.
+
+    Interruptions pass.
+    """
     try:
-        return Outcome(value=await value)
+        return Outcome(value=await fn(*args, **kwargs))
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # SystemExit is what the function did, not our end
         return Outcome(error=error)
+
+
+async def awaited(value: Awaitable[Any]) -> Any:
+    """Await what a function returned."""
+    return await value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -16,6 +17,8 @@ from .run import Run
 from .state import RunState
 from .storage import Storage, open_storage
 from .values import decode
+
+_Verb = Callable[..., None]
 
 
 class _Command(click.Group):
@@ -87,53 +90,47 @@ def fork(
     _print({"runId": forks.fork(storage, source, at=at, new_run_id=new_run_id)})
 
 
+def _deciding(command: _Verb) -> _Verb:
+    """Add the options that every answer takes."""
+    for option in (
+        click.option("--event", help="Which question, where several are pending."),
+        click.option("--note", help="Why; an agent that asks without a schema gets it."),
+        click.option("--by", help="Who answers."),
+    ):
+        command = option(command)
+    return command
+
+
 @main.command()
 @click.argument("run_id")
-@click.option("--by", help="Who decides.")
-@click.option("--note", help="Why; an agent that asks without a schema gets it.")
-@click.option("--event", help="Which question, where several are pending.")
+@_deciding
 @click.pass_obj
-def approve(
-    storage: Storage, run_id: str, by: str | None, note: str | None, event: str | None
-) -> None:
+def approve(storage: Storage, /, run_id: str, **who: str | None) -> None:
     """Record yes as the answer; the run goes on when its code is next started."""
-    _answered(runs.open(storage)[run_id].approve(by=by, note=note, event=event))
+    _answered(runs.open(storage)[run_id].approve(**who))
 
 
 @main.command()
 @click.argument("run_id")
-@click.option("--by", help="Who decides.")
-@click.option("--note", help="Why; an agent that asks without a schema gets it.")
-@click.option("--event", help="Which question, where several are pending.")
+@_deciding
 @click.pass_obj
-def reject(
-    storage: Storage, run_id: str, by: str | None, note: str | None, event: str | None
-) -> None:
+def reject(storage: Storage, /, run_id: str, **who: str | None) -> None:
     """Record no as the answer; the run goes on when its code is next started."""
-    _answered(runs.open(storage)[run_id].reject(by=by, note=note, event=event))
+    _answered(runs.open(storage)[run_id].reject(**who))
 
 
 @main.command()
 @click.argument("run_id")
 @click.argument("answer")
-@click.option("--by", help="Who answers.")
-@click.option("--note", help="Why, for the record.")
-@click.option("--event", help="Which question, where several are pending.")
+@_deciding
 @click.pass_obj
-def respond(
-    storage: Storage,
-    run_id: str,
-    answer: str,
-    by: str | None,
-    note: str | None,
-    event: str | None,
-) -> None:
+def respond(storage: Storage, /, run_id: str, answer: str, **who: str | None) -> None:
     """Record ANSWER, as JSON; the run goes on when its code is next started."""
     try:
         value = msgspec.json.decode(answer.encode())
     except msgspec.DecodeError as problem:
         raise click.UsageError(f"ANSWER is not valid JSON: {problem}") from None
-    _answered(runs.open(storage)[run_id].respond(value, by=by, note=note, event=event))
+    _answered(runs.open(storage)[run_id].respond(value, **who))
 
 
 @main.command()

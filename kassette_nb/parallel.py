@@ -10,7 +10,7 @@ from typing import Any
 from .branch import Branch
 from .calls import Outcome
 from .entries import Suspend
-from .errors import JournalValueError, Suspended
+from .errors import JournalValueError, LiveForbidden, Suspended
 from .options import Options
 from .session import Session
 from .steps import settled
@@ -52,7 +52,7 @@ async def parallel(
         if session.closed is not None:
             raise session.closed.with_traceback(None)
         for outcome in outcomes:
-            if isinstance(outcome.error, Suspended):
+            if isinstance(outcome.error, Suspended | LiveForbidden):
                 raise outcome.error.with_traceback(None)
         for outcome in outcomes:
             if outcome.error is not None:
@@ -83,7 +83,7 @@ async def _branch(
     outcome = await _outcome(_called(fn, ctx))
     if outcome.error is None and branch.closed is not None:
         return Outcome(error=branch.closed)  # it swallowed its own suspension
-    if session.closed is None and not isinstance(outcome.error, Suspended):
+    if session.closed is None and not isinstance(outcome.error, Suspended | LiveForbidden):
         try:
             session.cursor.end(branch.path, f"the end of branch {branch.path!r}")
         except BaseException as problem:

@@ -289,6 +289,8 @@ class Session:
                 # Cancelled, whatever its own clean-up made of it.
                 raise asyncio.CancelledError from self._closed
             raise self._closed
+        if isinstance(branch.closed, LiveForbidden):
+            raise branch.closed
         if branch.closed is not None:
             return self._suspend()
         if isinstance(problem, Suspended):

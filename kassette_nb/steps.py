@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 
 from . import retry, typed, values
 from .branch import Branch
-from .calls import Outcome, ThreadCall, is_async, settle
+from .calls import Outcome, ThreadCall, awaited, is_async, settle
 from .clock import instant, stamp_now
 from .codehash import code_hash
 from .entries import Note, Payload, Step
@@ -86,10 +86,10 @@ async def settled(
     if not coroutine:
         outcome = await _threaded(session, entry, partial(fn, *args, **kwargs), options)
     elif options.retry is None and options.timeout is None:
-        outcome = await settle(fn(*args, **kwargs))
+        outcome = await settle(fn, *args, **kwargs)
     else:
         call = partial(fn, *args, **kwargs)
-        outcome = await settle(_awaited(session, entry, call, options))
+        outcome = await settle(_awaited, session, entry, call, options)
     _fill(session, entry, outcome, options)
     await session.record(entry)
     return result(entry, options.returns)
@@ -191,7 +191,7 @@ async def _threaded(
     outcome = await thread.run(call)
     session.leave()
     if asyncio.iscoroutine(outcome.value):  # a lambda around an async function
-        return await settle(outcome.value)
+        return await settle(awaited, outcome.value)
     return outcome
 
 

@@ -51,7 +51,8 @@ def open_panel(lab: Lab, name: str, run_id: str, *, subshells: bool = True) -> A
 
     Without subshells, clicks go to the kernel's main thread, as with most front ends.
     """
-    cells = [SETUP, f"await patcher.start(run_id={run_id!r})\nruns[{run_id!r}]", "1 + 1", "2 + 2"]
+    threads = "import threading; print([t.name for t in threading.enumerate()])"
+    cells = [SETUP, f"await patcher.start(run_id={run_id!r})\nruns[{run_id!r}]", "1 + 1", threads]
     lab.open(lab.write(f"{name}.ipynb", cells))
     if not subshells:
         lab.page.evaluate(
@@ -150,7 +151,14 @@ def test_a_click_in_a_thread_of_its_own_is_recorded_and_the_run_waits_for_the_lo
 ) -> None:
     panel = open_panel(lab, "subshell", "r-subshell")
     settle(panel)
-    block(lab, 5)
+
+    def beside() -> bool:
+        """Whether the front end has its thread in the kernel; it makes it at the first message."""
+        lab.run_cell(3)
+        return "subshell" in str(lab.outputs(3))
+
+    wait_until(beside, "the front end has made its subshell")
+    block(lab, 8)
     panel.get_by_role("button", name="Approve").click()
     expect(panel.locator(".k-decision")).to_contain_text("approved by ana")
     assert entries(lab, "r-subshell")[-1]["type"] == "resume", "the agent runs on the main loop"

@@ -194,6 +194,34 @@ def test_verify_says_how_much_was_replayed_and_what_comes_next(storage: MemorySt
     asyncio.run(scenario())
 
 
+def test_verify_looks_at_every_branch_though_one_of_them_waits(storage: MemoryStorage) -> None:
+    def workflow(name: str) -> kb.Workflow:
+        async def waits(ctx: kb.Context) -> Any:
+            return await ctx.suspend("approval")
+
+        async def works(ctx: kb.Context) -> None:
+            await asyncio.sleep(0.01)
+            await ctx.step(name, lambda: 1)
+
+        @kassette(storage=storage, name="branches")
+        async def branches(ctx: kb.Context) -> None:
+            await ctx.parallel({"waits": waits, "works": works})
+
+        return branches
+
+    async def scenario() -> None:
+        await workflow("one").start(run_id="r")
+        found = await workflow("one").verify("r")
+        assert (found.fits, found.replayed, found.next) == (True, 1, "suspend 'waits/approval'")
+        assert not (await workflow("other").verify("r")).fits
+        before = storage.read("r")
+        with pytest.raises(KassetteError, match="'works/other'"):
+            kb.open(storage)["r"].approve()
+        assert storage.read("r") == before, "the answer is not spent"
+
+    asyncio.run(scenario())
+
+
 def test_verify_of_a_failed_run_comes_to_the_same_failure(storage: MemoryStorage) -> None:
     def workflow(error: type[Exception]) -> kb.Workflow:
         @kassette(storage=storage, name="fails")

@@ -203,3 +203,19 @@ def test_usage_is_recorded_beside_the_value_and_counted(storage: MemoryStorage) 
     for bad in (-1, float("nan"), float("inf")):
         with pytest.raises(JournalValueError, match="cost_usd"):
             with_usage(1, Usage(cost_usd=bad))
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_arguments_that_the_function_does_not_take_fail_the_step(
+    storage: MemoryStorage, plain: bool
+) -> None:
+    def takes_none() -> None: ...
+
+    async def async_takes_none() -> None: ...
+
+    async def body(ctx: Any) -> None:
+        await ctx.step("t", takes_none if plain else async_takes_none, 1)
+
+    result = run_once(storage, body)
+    assert (result.status, result.error.name) == ("failed", "TypeError")
+    assert "takes 0 positional arguments" in result.error.message
