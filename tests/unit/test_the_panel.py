@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,45 @@ def test_a_click_on_approve_is_one_line_and_the_run_goes_on_here(storage: Memory
         assert [row["id"] for row in page.rows()] == ["plan", "apply", "applied", "result"]
 
     in_kernel(scenario)
+
+
+def test_a_click_from_another_thread_is_recorded_at_once_and_the_run_waits_for_the_loop(
+    storage: MemoryStorage,
+) -> None:
+    threads: list[str] = []
+
+    async def where() -> None:
+        threads.append(threading.current_thread().name)
+
+    @kassette(storage=storage, name="elsewhere")
+    async def elsewhere(ctx: kb.Context) -> None:
+        await ctx.suspend("apply")
+        await ctx.step("where", where)
+
+    async def scenario() -> None:
+        await elsewhere.start(run_id="r")
+        run = kb.open(storage)["r"]
+        page = Page(run.panel())
+        recorded: list[str] = []
+
+        def click() -> None:
+            asyncio.run(beside())  # a subshell has a loop of its own
+
+        async def beside() -> None:
+            assert page.act("approve", id="apply", by="ana", note="")["phase"] == "done"
+            found = storage.read("r")
+            assert found is not None
+            recorded.append(found[0].splitlines()[-1].decode())
+
+        thread = threading.Thread(target=click, name="subshell")
+        thread.start()
+        thread.join()  # the loop is blocked meanwhile, as by a cell
+        assert '"type":"resume"' in recorded[0], "recorded, and not gone on with"
+        await run
+        assert run.state == "completed"
+
+    in_kernel(scenario)
+    assert threads == [threading.main_thread().name]
 
 
 def test_a_second_click_is_told_who_was_first(storage: MemoryStorage) -> None:
