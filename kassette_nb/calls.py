@@ -143,8 +143,10 @@ def is_async(fn: Callable[..., object]) -> bool:
             reason="not a function",
         )
     code = getattr(fn, "__code__", None)
-    if code is not None and not code.co_flags & _SPECIAL:
-        return False
+    if code is not None:
+        special = code.co_flags & _SPECIAL
+        if special in (0, inspect.CO_COROUTINE):
+            return bool(special)
     if inspect.iscoroutinefunction(fn):
         return True
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from datetime import datetime
 
 import msgspec
 from msgspec import field
 
 from . import entries
-from .clock import Clock, instant, stamp_now
+from .clock import Clock, stamp_now
 from .entries import (
     AnyEntry,
     Cancel,
@@ -132,31 +133,23 @@ def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
         JournalCorruptionError: Damage anywhere but in an unfinished last line.
     """
     journal = Journal(run_id, data, token)
-    view = memoryview(data)
-    plain = data.isascii()
-    steps: set[str] = set()
-    start = session = 0
+    lines, ends, steps = journal.entries, journal.ends, set[str]()
+    view, find, plain = memoryview(data), data.find, data.isascii()
+    decode, moment = entries.decode, datetime.fromisoformat
+    start = number = session = 0
     ended: str | None = None
-    while (end := data.find(b"\n", start)) >= 0:
+    # Long journals are read here: what can be looked up once is, and calls are few.
+    while (end := find(b"\n", start)) >= 0:
         line = view[start:end]
-        number = len(journal.entries)
         try:
-            entry = entries.decode(line)
-            # The codec does not look inside undecoded payloads.
+            entry = decode(line)
             if not plain:
-                str(line, "utf-8")
-            if entry.offset != number:
-                raise LineError(f"its offset is {entry.offset} where {number} must follow")
-            if entry.session < session or entry.session < 1:
-                raise LineError(f"its session {entry.session} comes after session {session}")
-            if ended:
-                raise LineError(f"an entry after the {ended!r} entry that ended the run")
-            if line[-1] == 13:
-                raise LineError(
-                    "it ends with CR LF; some tool has rewritten the file. Restore it, or convert "
-                    "its line ends back to LF"
-                )
-            instant(entry.timestamp)
+                str(line, "utf-8")  # the codec does not look inside undecoded payloads
+            if entry.offset != number or entry.session != session or ended or line[-1] == 13:
+                _check_place(entry, number, session, ended, line)
+                session = entry.session
+            if moment(entry.timestamp).tzinfo is None:
+                raise LineError(f"its timestamp {entry.timestamp!r} has no time zone")
             if type(entry) is Step:
                 if entry.step_id in steps:
                     raise LineError(f"step {entry.step_id!r} is recorded twice")
@@ -167,10 +160,10 @@ def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
                 raise LineError("a journal begins with a 'start' entry")
         except ValueError as problem:
             raise _damaged(place, number + 1, str(problem)) from None
-        session = entry.session
-        journal.entries.append(entry)
+        lines.append(entry)
         start = end + 1
-        journal.ends.append(start)
+        ends.append(start)
+        number += 1
     journal.torn = len(data) - start
     first = journal.entries[0] if journal.entries else None
     if isinstance(first, Start) and first.source is not None:
@@ -182,6 +175,23 @@ def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
             )
             raise _damaged(place, len(journal.entries), reason)
     return journal
+
+
+def _check_place(
+    entry: AnyEntry, number: int, session: int, ended: str | None, line: memoryview
+) -> None:
+    """Refuse a line that cannot stand where it does; a session that rises is in order."""
+    if entry.offset != number:
+        raise LineError(f"its offset is {entry.offset} where {number} must follow")
+    if entry.session < session or entry.session < 1:
+        raise LineError(f"its session {entry.session} comes after session {session}")
+    if ended:
+        raise LineError(f"an entry after the {ended!r} entry that ended the run")
+    if line[-1] == 13:
+        raise LineError(
+            "it ends with CR LF; some tool has rewritten the file. Restore it, or convert its "
+            "line ends back to LF"
+        )
 
 
 def _damaged(place: str, line: int, reason: str) -> JournalCorruptionError:
@@ -241,13 +251,16 @@ class Writer:
                     "it cannot record anything. Return from the step's function in the parent.",
                     run_id=self._run_id,
                 )
-            now = stamp_now(self._clock)
-            for number, entry in enumerate(batch, self._next):
+            now, number = stamp_now(self._clock), self._next
+            for entry in batch:
                 entry.session = self.session
                 entry.offset = number
                 entry.timestamp = now
-            lines = [entries.encode(entry) for entry in batch]
-            data = lines[0] if len(lines) == 1 else b"".join(lines)
+                number += 1
+            if len(batch) == 1:
+                data = entries.encode(batch[0])
+            else:
+                data = b"".join(map(entries.encode, batch))
             try:
                 if self._token is None:
                     self._token = self._storage.create(self._run_id, data)
@@ -264,7 +277,7 @@ class Writer:
             except BaseException as problem:
                 self._refusal = problem
                 raise
-            self._next += len(batch)
+            self._next = number
 
     async def join(self, entry: Known) -> None:
         """Write an entry together with all that are ready in this turn of the loop.

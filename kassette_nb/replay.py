@@ -151,14 +151,15 @@ class Cursor:
         recorded = self._branches.get(branch)
         if recorded is None or recorded.next >= len(recorded.order):
             return None
-        own = names.peek(name)
-        if own != recorded.order[recorded.next]:
+        counts = names.counts
+        count = counts.get(name)
+        own = name if count is None else f"{name}#{count + 1}"
+        if own != recorded.order[recorded.next] or (count is None and "#" in name):
             return None
         step = self.steps.get(f"{branch}/{own}" if branch else own)
-        if step is None:
-            return None
-        recorded.next += 1
-        names.advance(name)
+        if step is not None:
+            recorded.next += 1
+            counts[name] = 1 if count is None else count + 1
         return step
 
     def end(self, branch: str, asked: str) -> None:
@@ -239,19 +240,7 @@ class Names:
 
     def __init__(self, branch: str = "") -> None:
         self.branch = branch
-        self._counts: dict[str, int] = {}
-
-    def peek(self, name: str) -> str | None:
-        """Return the last part of the id that `take` would give; None for a name new here."""
-        count = self._counts.get(name)
-        if count is None:
-            # Only a name that needs no spelling out can stand in an id as it is.
-            return name if name.isascii() else None
-        return f"{name}#{count + 1}"
-
-    def advance(self, name: str) -> None:
-        """Count a use whose id is known from `peek`."""
-        self._counts[name] = self._counts.get(name, 0) + 1
+        self.counts: dict[str, int] = {}
 
     def take(self, name: str) -> str:
         """Return the id of the next use of ``name`` here.
@@ -260,7 +249,7 @@ class Names:
             JournalValueError: The name cannot be part of an id.
         """
         name = check_name(name)
-        count = self._counts[name] = self._counts.get(name, 0) + 1
+        count = self.counts[name] = self.counts.get(name, 0) + 1
         own = name if count == 1 else f"{name}#{count}"
         return f"{self.branch}/{own}" if self.branch else own
 

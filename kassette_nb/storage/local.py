@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import sys
@@ -116,7 +117,9 @@ class LocalStorage:
                 size = keep
                 os.ftruncate(descriptor, size)
             try:
-                _write(descriptor, data)
+                written = os.write(descriptor, data)
+                if written != len(data):
+                    raise _short(written, len(data))
                 _sync(descriptor)
             except BaseException:
                 # What was not synced was never acknowledged. An fsync that failed once may
@@ -196,6 +199,9 @@ class LocalStorage:
             return None
 
     def _open(self, run_id: str) -> tuple[int, bool]:
+        descriptor = self._descriptors.get(run_id)
+        if descriptor is not None and descriptor >= 0:
+            return descriptor, True
         with self._guard:
             descriptor = self._descriptors.get(run_id)
             if descriptor is None or descriptor < 0:
@@ -304,15 +310,22 @@ def _read_hint(path: Path) -> str:
 def _write(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     if written != len(data):
-        raise OSError(28, f"only {written} of {len(data)} bytes were written (disk full?)")
+        raise _short(written, len(data))
 
 
-def _sync(descriptor: int) -> None:
-    if sys.platform == "darwin":  # fsync on macOS stops at the drive's cache
-        import fcntl
+def _short(written: int, wanted: int) -> OSError:
+    return OSError(errno.ENOSPC, f"only {written} of {wanted} bytes were written (disk full?)")
 
+
+if sys.platform == "darwin":  # fsync on macOS stops at the drive's cache
+    import fcntl
+
+    def _sync(descriptor: int) -> None:
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    else:
+
+else:
+
+    def _sync(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
