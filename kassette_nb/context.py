@@ -13,7 +13,7 @@ from .branch import Branch
 from .options import DEFAULT, Options
 from .retry import Retry
 from .session import Session
-from .values import JSON
+from .values import JSON, decode
 
 
 class _Keep:
@@ -107,9 +107,12 @@ class Context:
             ReplayMismatchError: The journal has something else recorded here.
             ConcurrentUseError: Called from another task or during another call.
         """
-        if self._session.replaying:
-            recorded = self._session.recall(self._branch, name)
+        session = self._session
+        if session.replaying:
+            recorded = session.recall(self._branch, name)
             if recorded is not None:
+                if recorded.error is None and self._options.returns is None:
+                    return decode(recorded.result, what=recorded.step_id)
                 return steps.result(recorded, self._options.returns)
         return await steps.step(self._session, self._branch, self._options, name, fn, args, kwargs)
 

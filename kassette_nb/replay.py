@@ -142,12 +142,13 @@ class Cursor:
         for path in _paths(branch):
             self.end(path, asked)
 
-    def recall(self, branch: str, names: Names, name: str) -> Step | None:
+    def recall(self, names: Names, name: str) -> Step | None:
         """Take the next id of ``name`` if the journal has just that step there, and return it.
 
         The short way through a replay that fits: the same as `Names.take` and `ask`. Where
         anything is out of the ordinary it takes nothing and returns None.
         """
+        branch = names.branch
         recorded = self._branches.get(branch)
         if recorded is None or recorded.next >= len(recorded.order):
             return None

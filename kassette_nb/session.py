@@ -171,7 +171,7 @@ class Session:
             or current_task() is not branch.task
         ):
             return None
-        step = self.cursor.recall(branch.path, branch.names, name)
+        step = self.cursor.recall(branch.names, name)
         if step is not None:
             self.replayed += 1
         return step
