@@ -24,21 +24,24 @@ def timeline(rows: list[Row], copied: int) -> str:
     width = WIDTH / max(len(slices), 1)
     bar = max(min(width - 1, 60), 1.5)
     step = min(width, 61)
-    bars = []
+    # One path a colour: a saved notebook keeps this, and a page has to read it.
+    paths: dict[tuple[str, bool], list[str]] = {}
     for number, row in enumerate(slices):
         fill = "url(#h)" if row["o"] < copied else _COLOURS.get(row["kind"], _PLAIN)
-        edge = ' stroke="#d1453f" stroke-width="2"' if "e" in row["x"] else ""
-        y = 2 + row["lane"] * (HEIGHT + GAP)
-        bars.append(
-            f'<rect x="{number * step + 1:.1f}" y="{y}" width="{bar:.1f}" height="{HEIGHT - 4}" '
-            f'rx="2" fill="{fill}"{edge}/>'
-        )
+        x, y = number * step + 1, 2 + row["lane"] * (HEIGHT + GAP)
+        bars = paths.setdefault((fill, "e" in row["x"]), [])
+        bars.append(f"M{x:.1f} {y}h{bar:.1f}v{HEIGHT - 4}h-{bar:.1f}z")
+    edge = ' stroke="#d1453f" stroke-width="2"'
+    drawn = "".join(
+        f'<path d="{"".join(bars)}" fill="{fill}"{edge if error else ""}/>'
+        for (fill, error), bars in sorted(paths.items(), key=lambda item: item[0][1])
+    )
     height = lanes * (HEIGHT + GAP)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
         f'viewBox="0 0 {WIDTH} {height}"><defs><pattern id="h" width="5" height="5" '
         'patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="2.5" height="5" '
-        f'fill="{_PLAIN}"/></pattern></defs>{"".join(bars)}</svg>'
+        f'fill="{_PLAIN}"/></pattern></defs>{drawn}</svg>'
     )
 
 
