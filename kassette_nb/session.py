@@ -191,13 +191,16 @@ class Session:
             if isinstance(opening, Resume):
                 self.cursor.answers.setdefault(opening.step_id or opening.event_name, opening)
 
-    async def record(self, entry: Known) -> None:
-        """Append an entry; durable on return. Branches that are ready together share one write."""
+    def record(self, entry: Known) -> Awaitable[None] | None:
+        """Append an entry: durable on return, or when what is returned has been awaited.
+
+        Alone, an entry is written at once; branches that are ready together share one write.
+        """
         assert self._writer is not None, "only a live session records"
-        if self.strands == 1:
-            self._writer.append(entry)
-        else:
-            await self._writer.join(entry)
+        if self.strands > 1:
+            return self._writer.join(entry)
+        self._writer.append(entry)
+        return None
 
     def record_now(self, entry: Known) -> None:
         """Append an entry from any thread; durable on return."""

@@ -79,7 +79,7 @@ async def settled(
         name=check_name(name),
         kind="step",
         started_at=stamp_now(session.clock),
-        args=_readable(fn, args, kwargs) if options.record_args else UNSET,
+        args=_readable(fn, args, kwargs) if options.record_args and (args or kwargs) else UNSET,
         code_hash=code_hash(fn),
         parallel=block,
     )
@@ -91,7 +91,9 @@ async def settled(
         call = partial(fn, *args, **kwargs)
         outcome = await settle(_awaited, session, entry, call, options)
     _fill(session, entry, outcome, options)
-    await session.record(entry)
+    written = session.record(entry)
+    if written is not None:
+        await written
     return result(entry, options.returns)
 
 
@@ -112,7 +114,9 @@ async def value(session: Session, branch: Branch, name: str, make: Callable[[], 
             kind="value",
             result=values.encode(make()),
         )
-        await session.record(entry)
+        written = session.record(entry)
+        if written is not None:
+            await written
         return result(entry)
 
 
@@ -233,8 +237,6 @@ def _teller(session: Session, entry: Step) -> retry.Failed:
 
 def _readable(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payload:
     """Return the arguments by name for people to read, or nothing where JSON cannot carry them."""
-    if not args and not kwargs:
-        return UNSET
     code = getattr(fn, "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code else ()
     if hasattr(fn, "__self__"):

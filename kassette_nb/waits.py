@@ -81,7 +81,9 @@ async def sleep(session: Session, branch: Branch, seconds: float, short: float) 
                 kind="sleep",
                 result=values.encode(stamp(wake)),
             )
-            await session.record(entry)
+            written = session.record(entry)
+            if written is not None:
+                await written
         else:
             session.replayed += 1
             if session.cursor.goes_on(branch.path):

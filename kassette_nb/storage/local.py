@@ -104,14 +104,14 @@ class LocalStorage:
     def append(self, run_id: str, data: bytes, expected: Token, keep: int | None = None) -> Token:
         """See `Storage.append`. While the run is held, its file stays open between appends."""
         try:
-            descriptor, owned = self._open(run_id)
+            descriptor, kept, fresh = self._open(run_id)
         except OSError as problem:
             raise self._refused(run_id, "open", problem) from problem
         try:
-            status = os.fstat(descriptor)
-            size = status.st_size
-            # An editor that keeps a backup leaves our file as it was, under another name.
-            if (status.st_ino, size) != expected or self._inode(run_id) != status.st_ino:
+            # The name, not only the open file: an editor that keeps a backup leaves our file as
+            # it was under another name. An open file keeps its inode, so it is asked once.
+            inode, size = self._named(run_id)
+            if (inode, size) != expected or (fresh and os.fstat(descriptor).st_ino != inode):
                 raise Conflict(f"the journal {self.locate(run_id)} has changed", run_id=run_id)
             if keep is not None:
                 size = keep
@@ -127,11 +127,11 @@ class LocalStorage:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, size)
                 raise
-            return status.st_ino, size + len(data)
+            return inode, size + len(data)
         except OSError as problem:
             raise self._refused(run_id, "append to", problem) from problem
         finally:
-            if not owned:
+            if not kept:
                 os.close(descriptor)
 
     def hold(self, run_id: str, who: str) -> LocalHold:
@@ -192,25 +192,26 @@ class LocalStorage:
     def _lock_path(self, run_id: str) -> Path:
         return self._directory / ".locks" / (check_run_id(run_id) + ".lock")
 
-    def _inode(self, run_id: str) -> int | None:
+    def _named(self, run_id: str) -> tuple[int | None, int]:
+        """Return inode and length of the file that bears the run's name now."""
         try:
-            return os.stat(f"{self._prefix}{run_id}{SUFFIX}").st_ino
+            status = os.stat(f"{self._prefix}{run_id}{SUFFIX}")
         except FileNotFoundError:
-            return None
+            return None, 0
+        return status.st_ino, status.st_size
 
-    def _open(self, run_id: str) -> tuple[int, bool]:
-        descriptor = self._descriptors.get(run_id)
-        if descriptor is not None and descriptor >= 0:
-            return descriptor, True
+    def _open(self, run_id: str) -> tuple[int, bool, bool]:
+        """Return a descriptor, whether it is kept open for the holder, whether it is new."""
+        known = self._descriptors.get(run_id)
+        if known is not None and known >= 0:
+            return known, True, False
+        flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(self._path(run_id), flags)
         with self._guard:
-            descriptor = self._descriptors.get(run_id)
-            if descriptor is None or descriptor < 0:
-                flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0)
-                opened = os.open(self._path(run_id), flags)
-                if descriptor is None:
-                    return opened, False
-                self._descriptors[run_id] = descriptor = opened
-            return descriptor, True
+            held = run_id in self._descriptors
+            if held:
+                self._descriptors[run_id] = descriptor
+        return descriptor, held, True
 
     def _close(self, run_id: str) -> None:
         with self._guard:
