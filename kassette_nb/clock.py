@@ -44,10 +44,11 @@ def stamp_now(clock: Clock) -> str:
     second, rest = divmod(time.time_ns(), 1_000_000_000)
     if second != _second[0]:
         _second = second, time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
-    return f"{_second[1]}{rest // 1_000_000:03}Z"
+    return _second[1] + _MILLISECONDS[rest // 1_000_000]
 
 
 _second = (0, "1970-01-01T00:00:00.")
+_MILLISECONDS = [f"{number:03}Z" for number in range(1000)]
 
 
 def stamp(instant: datetime) -> str:

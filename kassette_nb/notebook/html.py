@@ -27,7 +27,7 @@ from .summary import damaged, summarize
 #: Lines of a question's context that the twin keeps.
 CONTEXT_LINES = 40
 #: Rows of a table; of a longer run the first and last ones are shown, and how many are not.
-SHOWN = 60
+SHOWN = 40
 _SIGNS = {
     "suspended": "◐", "running": "▶", "interrupted": "⚡", "ready": "◇", "completed": "✓",
     "failed": "✕", "cancelled": "⊘", "damaged": "✕",
@@ -216,7 +216,7 @@ def _cell(step: Step) -> str:
 def _picture(rows: list[Row], folded: RunState) -> str:
     drawn = base64.b64encode(timeline(rows, folded.copied).encode()).decode()
     alt = f"timeline of {len(rows)} rows"
-    return f'<p><img alt="{alt}" src="data:image/svg+xml;base64,{drawn}"></p>'
+    return f'<p><img decoding="async" alt="{alt}" src="data:image/svg+xml;base64,{drawn}"></p>'
 
 
 def _twin(body: str) -> str:

@@ -30,7 +30,7 @@ from .rows import Row, rows_of
 from .summary import damaged, summarize
 
 #: The newest rows travel with the summary, so that a panel stands before the rest arrive.
-TAIL = 30
+TAIL = 20
 Message = dict[str, Any]
 Send = Callable[[Message], None]
 
