@@ -7,7 +7,7 @@ import threading
 
 from . import answers, background, lease, state
 from .clock import SystemClock
-from .definition import cancel_overdue
+from .definition import cancel_overdue, live
 from .entries import Cancel
 from .errors import EventMismatchError, RunBusyError
 from .identity import person
@@ -65,7 +65,20 @@ def go_on(run: RunModel, workflow: Workflow) -> None:
     Raises:
         KassetteError: See `kassette_nb.run.Run.resume`; nothing was written.
     """
-    folded = run.fold()
+    _refuse_settled(run)
+    hold = lease.acquire_blocking(run.storage, run.run_id)
+    try:
+        _refuse_settled(run)  # another session may have gone on with it in between
+        ready = workflow.definition.ready(run.storage, run.run_id, hold, run.journal, {})
+    except BaseException:
+        hold.release()
+        raise
+    background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
+
+
+def _refuse_settled(run: RunModel) -> None:
+    """Raise where there is nothing to go on with: the run has ended, or waits for an answer."""
+    folded = state.fold(run.journal.entries, SystemClock().now(), held=False)
     answers.refuse_ended(run.run_id, folded)
     if folded.status == state.SUSPENDED:
         waits = ", ".join(repr(question.step_id) for question in folded.pending)
@@ -76,22 +89,22 @@ def go_on(run: RunModel, workflow: Workflow) -> None:
             event="",
             pending=tuple(question.step_id for question in folded.pending),
         )
-    hold = lease.acquire_blocking(run.storage, run.run_id)
-    try:
-        ready = workflow.definition.ready(run.storage, run.run_id, hold, run.journal, {})
-    except BaseException:
-        hold.release()
-        raise
-    background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
 
 
 def cancel(run: RunModel, reason: str | None) -> None:
     """Record that a run is called off. The ``cancel`` line is durable on return.
 
+    A session that lives in this process ends itself with it, once what is in flight has settled.
+
     Raises:
         KassetteError: See `kassette_nb.run.Run.cancel`; nothing was written.
     """
     answers.refuse_ended(run.run_id, run.fold())
+    here = live(run.storage.locate(run.run_id))
+    if here is not None:
+        session, loop = here
+        background.call_home(loop, lambda: session.cancel(reason))
+        return
     hold = lease.acquire_blocking(run.storage, run.run_id)
     try:
         answers.refuse_ended(run.run_id, run.fold())

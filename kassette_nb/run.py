@@ -278,7 +278,8 @@ class Run:
             reason: Why, for the record.
 
         Returns:
-            This run. The ``cancel`` line is durable; nothing can be added after it.
+            This run. The ``cancel`` line is durable and nothing can be added after it; where the
+            run lives in this process, that session writes it once what is in flight has settled.
 
         Raises:
             TerminalRunError, RunCancelledError: It has ended already.

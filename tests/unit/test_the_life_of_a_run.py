@@ -87,6 +87,54 @@ def test_a_live_run_ends_itself_with_its_cancellation(storage: MemoryStorage) ->
     assert types(storage, "r") == ["start", "step", "cancel"], "what was paid for is recorded"
 
 
+def test_a_live_run_of_this_process_is_cancelled_from_outside_too(storage: MemoryStorage) -> None:
+    @kassette(storage=storage, name="outside")
+    async def outside(ctx: kb.Context) -> None:
+        await ctx.step("slow", asyncio.sleep, 60)
+
+    async def scenario() -> None:
+        task = asyncio.create_task(outside.start(run_id="r"))
+        await asyncio.sleep(0.05)
+        kb.open(storage)["r"].cancel(reason="enough")
+        assert (await task).status == "cancelled"
+
+    asyncio.run(scenario())
+    assert types(storage, "r") == ["start", "cancel"]
+
+
+@pytest.mark.parametrize("other", ["completes", "suspends"])
+def test_going_on_looks_again_once_the_run_is_held(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    from kassette_nb import lease
+
+    @kassette(storage=storage, name="overtaken")
+    async def overtaken(ctx: kb.Context) -> None:
+        await ctx.step("a", lambda: 1)
+        if other == "suspends":
+            await ctx.suspend("approval")
+
+    acquire = lease.acquire_blocking
+
+    def late(*args: Any) -> Any:
+        """Another session goes on with the run while this one waits for the lock."""
+        monkeypatch.setattr(lease, "acquire_blocking", acquire)
+        overtaken.start_sync(run_id="r.2")
+        return acquire(*args)
+
+    async def scenario() -> None:
+        await overtaken.start(run_id="r")
+        await overtaken.fork("r", at="a")
+
+    asyncio.run(scenario())
+    run = kb.open(storage)["r.2"]
+    monkeypatch.setattr(lease, "acquire_blocking", late)
+    with pytest.raises(KassetteError, match=r"has completed|waits for 'approval'"):
+        run.resume()
+    assert run.state == ("completed" if other == "completes" else "suspended")
+    assert storage.holder("r.2") is None
+
+
 # -------------------------------------------------------------------------------------- retry
 
 
