@@ -10,14 +10,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .budget import Budget
 from .context import Context
+from .decorator import kassette
 from .entries import Usage
 from .errors import KassetteError, StepFailedError, Suspended
 from .results import RunResult
 from .retry import Retry
 from .storage import LocalStorage, MemoryStorage, Storage
 from .usage import with_usage
-from .workflow import Workflow, kassette
+from .workflow import Workflow
 
 if TYPE_CHECKING:
     from .notebook.compare import Comparison
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Budget",
     "Comparison",
     "Context",
     "KassetteError",

@@ -13,8 +13,8 @@ from .errors import (
     RunCancelledError,
     TerminalRunError,
 )
-from .schema import check_answer
-from .state import CANCELLED, Pending, RunState
+from .schema import DOUBT_SCHEMA, check_answer
+from .state import BUDGET, CANCELLED, IN_DOUBT, Pending, RunState
 from .values import JSON
 
 
@@ -55,7 +55,7 @@ def find_question(run_id: str, state: RunState, event: str) -> Pending:
         RunCancelledError, TerminalRunError: The run has ended.
         EventMismatchError: Nobody waits for it, or the name is pending more than once.
     """
-    questions = state.questions
+    questions = _open(state)
     found = [q for q in questions if event in (q.step_id, q.event)]
     exact = [q for q in found if q.step_id == event]
     if len(found) == 1 or exact:
@@ -74,9 +74,50 @@ def find_question(run_id: str, state: RunState, event: str) -> Pending:
     raise mismatch(run_id, state, repr(event))
 
 
+def _open(state: RunState) -> list[Pending]:
+    """Return what can be answered: the pending suspensions, and doubts nobody was asked about yet.
+
+    A session that has died could not ask. Its doubt can be decided all the same before the next
+    one begins.
+    """
+    if state.terminal:
+        return []
+    asked = {question.step_id for question in state.waits}
+    return state.waits + [
+        Pending(
+            IN_DOUBT,
+            doubt.step_id,
+            doubt.offset,
+            doubt.timestamp,
+            schema=values.encode(DOUBT_SCHEMA),
+        )
+        for doubt in state.doubts
+        if doubt.step_id not in asked
+    ]
+
+
+def refuse_plain(run_id: str, question: Pending) -> None:
+    """Refuse a yes or no where neither is an answer.
+
+    Raises:
+        EventMismatchError: The question is about a tool in doubt, or about a budget.
+    """
+    wanted = {
+        IN_DOUBT: 'settle("record", result), settle("retry") or settle("fail", error)',
+        BUDGET: 'respond({"max_cost_usd": …}) with new limits',
+    }.get(question.event)
+    if wanted is not None:
+        raise EventMismatchError(
+            f"run {run_id!r}: {question.step_id!r} is not a question of yes or no; use {wanted}.",
+            run_id=run_id,
+            event=question.step_id,
+            pending=(question.step_id,),
+        )
+
+
 def mismatch(run_id: str, state: RunState, event: str) -> EventMismatchError:
     """Return the error of an answer that the run does not wait for."""
-    pending = tuple(question.step_id for question in state.questions)
+    pending = tuple(question.step_id for question in state.waits)
     waits = f"it waits for {', '.join(map(repr, pending))}" if pending else "it waits for nothing"
     return EventMismatchError(
         f"run {run_id!r} ({state.status}) does not wait for {event}; {waits}.",

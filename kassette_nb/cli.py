@@ -160,8 +160,7 @@ def _status(run_id: str, folded: RunState) -> dict[str, Any]:
         "startedAt": folded.started,
         "updatedAt": folded.updated,
         "waitingOn": [
-            {"eventName": q.event, "stepId": q.step_id, "prompt": q.prompt}
-            for q in folded.questions
+            {"eventName": q.event, "stepId": q.step_id, "prompt": q.prompt} for q in folded.waits
         ],
         "inDoubt": [intent.step_id for intent in folded.doubts],
     }

@@ -8,11 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from . import parallel, steps, waits
+from . import canonical, parallel, steps, tool, waits
 from .branch import Branch
+from .entries import Usage
+from .errors import JournalValueError
 from .options import DEFAULT, Options
 from .retry import Retry
 from .session import Session
+from .usage import running
 from .values import JSON, decode
 
 
@@ -62,8 +65,10 @@ class Context:
         retry: Retry | int | None = _KEEP,
         record_args: bool = _KEEP,
         timeout: float | None = _KEEP,
+        on_doubt: str = _KEEP,
+        idempotency_key: str | None = _KEEP,
     ) -> Context:
-        """Return the same ctx with options for the steps made through it.
+        """Return the same ctx with options for the steps and tools made through it.
 
         Args:
             returns: The type of the value (a dataclass, TypedDict, msgspec struct, pydantic
@@ -74,9 +79,29 @@ class Context:
             record_args: Whether arguments are kept in the journal for people to read.
             timeout: Seconds that one attempt of an async function may take; then it is cancelled
                 and fails with TimeoutError.
+            on_doubt: What happens to a tool that may have acted in a session that died:
+                ``"retry"`` runs it again with the same key, ``"ask"`` suspends until a person
+                has decided, ``"fail"`` records an `InDoubtError`. By default it is run again if
+                its function takes the key, else asked about.
+            idempotency_key: A tool's key; by default one is made from the run, the step and the
+                arguments. A text of yours is used as it is, in forks too; None says that the
+                call has no protection.
+
+        Raises:
+            JournalValueError: ``on_doubt`` is another word, or the key is empty.
         """
+        if on_doubt is not _KEEP and on_doubt not in tool.ON_DOUBT:
+            raise JournalValueError(
+                f"on_doubt={on_doubt!r} is none of {', '.join(map(repr, tool.ON_DOUBT))}.",
+                path="on_doubt",
+                reason="not a policy",
+            )
         given = {"returns": returns, "record_args": record_args, "timeout": timeout}
+        given["on_doubt"] = on_doubt
+        given["idempotency_key"] = idempotency_key
         given["retry"] = Retry(attempts=retry) if isinstance(retry, int) else retry
+        if idempotency_key is not _KEEP:
+            canonical.check_key(idempotency_key)
         changes = {name: value for name, value in given.items() if value is not _KEEP}
         return Context(self._session, self._branch, replace(self._options, **changes))
 
@@ -115,6 +140,36 @@ class Context:
                     return decode(recorded.result, what=recorded.step_id)
                 return steps.result(recorded, self._options.returns)
         return await steps.step(self._session, self._branch, self._options, name, fn, args, kwargs)
+
+    async def tool(
+        self, name: str, fn: Callable[..., Awaitable[Any]] | Callable[..., Any], /, **args: Any
+    ) -> Any:
+        """Run a function with side effects, so that a crash cannot make it act twice unseen.
+
+        Its intent, with an idempotency key and the arguments, is durable before ``fn`` runs. After
+        a crash in between, the next session finds an intent without a result: the call is in
+        doubt, and `with_options(on_doubt=…)` says what happens then.
+
+        Args:
+            name: Names the step, as in `step`; it is part of the key.
+            fn: An async function, or a plain one, which runs in a thread. One that takes
+                ``idempotency_key=`` is given the key, the same on every attempt: hand it to
+                whatever acts, and let that act once per key.
+            args: Passed on by name. Recorded in the intent for people to read (secrets by their
+                usual names hidden) and compared after a crash.
+
+        Returns:
+            The decoded value, live as on replay. It is durable.
+
+        Raises:
+            StepFailedError: ``fn`` raised, or its result cannot be recorded; the effect is known,
+                so this is recorded, and raised again on every replay.
+            InDoubtError: It may have acted, and ``on_doubt="fail"`` or a person said so.
+            JournalValueError: An argument has no canonical form; nothing was recorded.
+            ReplayMismatchError: It may have acted with other arguments than these.
+            FencedError: Another session has the run; ``fn`` was not called.
+        """
+        return await tool.tool(self._session, self._branch, self._options, name, fn, args)
 
     async def suspend(
         self,
@@ -176,6 +231,27 @@ class Context:
             branches,
             lambda branch: Context(self._session, branch),
         )
+
+    def record_usage(self, usage: Usage) -> None:
+        """Count what the step that is running has spent; for its function, on any thread.
+
+        Args:
+            usage: Tokens, US dollars and model, as far as they are known. Several are summed;
+                what comes with the value (`kassette_nb.with_usage`) is added.
+
+        Raises:
+            JournalValueError: A number is negative or none, or no step of this run is running
+                here: outside of one there is no line that it could stand in.
+        """
+        tally = running.get()
+        if tally is None or tally.session is not self._session:
+            raise JournalValueError(
+                f"run {self.run_id!r}: record_usage() is for the function of a step or tool of "
+                "this run; its sum is recorded in that step's line. Nothing was recorded.",
+                path="record_usage",
+                reason="no step is running here",
+            )
+        tally.add(usage)
 
     async def now(self) -> datetime:
         """Return the time, recorded once: a prompt built from it is the same after a crash."""

@@ -9,7 +9,7 @@ from . import answers, background, lease, state
 from .clock import SystemClock
 from .definition import cancel_overdue, live
 from .entries import Cancel
-from .errors import EventMismatchError, RunBusyError
+from .errors import EventMismatchError, JournalValueError, RunBusyError
 from .identity import person
 from .journal import Journal, Writer
 from .model import RunModel
@@ -57,6 +57,49 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
         hold.release()
         raise
     background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
+
+
+def settle(
+    run: RunModel, action: str, value: JSON, event: str | None, by: str | None, note: str | None
+) -> None:
+    """Record what became of a tool in doubt; see `respond`.
+
+    Raises:
+        KassetteError: See `kassette_nb.run.Run.settle`; nothing was written.
+    """
+    parts = {"record": "result", "retry": None, "fail": "error"}
+    if action not in parts:
+        raise JournalValueError(
+            f"settle({action!r}): say 'record' (it happened; with its result), 'retry' or 'fail' "
+            "(with the error). Nothing was recorded.",
+            path="action",
+            reason="not an action",
+        )
+    answer: dict[str, JSON] = {"action": action}
+    part = parts[action]
+    if part is not None and (action == "record" or value is not None):
+        answer[part] = value
+    elif value is not None:
+        raise JournalValueError(
+            "settle('retry') takes no value: the tool runs again. Nothing was recorded.",
+            path="value",
+            reason="not taken",
+        )
+    if event is None:
+        folded = run.fold()
+        doubts = [doubt.step_id for doubt in folded.doubts]
+        if len(doubts) != 1:
+            answers.refuse_ended(run.run_id, folded)
+            told = f"{len(doubts)} tools of it are" if doubts else "no tool of it is"
+            raise EventMismatchError(
+                f"run {run.run_id!r}: {told} in doubt"
+                + (f"; name one: event={' or '.join(map(repr, doubts))}." if doubts else "."),
+                run_id=run.run_id,
+                event=state.IN_DOUBT,
+                pending=tuple(doubts),
+            )
+        event = doubts[0]
+    respond(run, answer, event, by, note)
 
 
 def go_on(run: RunModel, workflow: Workflow) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from . import results, state, values
 from .arguments import Arguments
+from .budget import Budget, Meter, limits
 from .clock import Clock
 from .context import Context
 from .entries import Cancel, Resume, Start
@@ -39,6 +41,7 @@ class Definition(msgspec.Struct, frozen=True):
     version: str | None = None
     fingerprint: str | None = None
     label: str | None = None
+    budget: Budget | None = None
     max_payload: int = values.MAX_PAYLOAD
     transient: tuple[type[BaseException], ...] = ()
 
@@ -105,8 +108,19 @@ class Definition(msgspec.Struct, frozen=True):
         opening: Start | Resume | None = None,
     ) -> Session:
         """Return a session over a journal; without a writer it verifies."""
-        cursor = Cursor(run_id, journal.entries if journal else [])
-        return Session(cursor, writer, hold, opening, self.clock, self.max_payload, self.transient)
+        lines = journal.entries if journal else []
+        budget = limits(lines, opening) or self.budget
+        meter = Meter(run_id, lines, budget) if budget is not None else None
+        return Session(
+            Cursor(run_id, lines),
+            writer,
+            hold,
+            opening,
+            self.clock,
+            meter,
+            self.max_payload,
+            self.transient,
+        )
 
     def call(self, session: Session, metadata: dict[str, JSON]) -> Callable[[Any], Awaitable[Any]]:
         """Return the workflow's function as a session calls it."""
@@ -120,6 +134,7 @@ class Definition(msgspec.Struct, frozen=True):
             workflow=self.name,
             label=self.label if new else None,
             fingerprint=self.fingerprint,
+            budget=self.budget.encoded() if self.budget is not None else UNSET,
             pid=os.getpid(),
             host=socket.gethostname(),
         )

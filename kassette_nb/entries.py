@@ -21,13 +21,17 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", g
 
 
 class Usage(Record, kw_only=True):
-    """What a step spent. Tokens are counts, ``cost_usd`` is US dollars; None means not known."""
+    """What a step spent. Tokens are counts, ``cost_usd`` is US dollars; None means not known.
+
+    ``unpriced`` counts the calls without a known price, where a step made several.
+    """
 
     model: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_input_tokens: int | None = None
     cost_usd: float | None = None
+    unpriced: int | None = None
 
 
 class ErrorInfo(Record, kw_only=True):

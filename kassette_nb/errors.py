@@ -19,6 +19,8 @@ Each error carries its facts as attributes, says in its message what to do next,
     ├── ConcurrentUseError       run_id, asked
     ├── InterruptedRunError      run_id
     ├── StepFailedError          step_id, name, message
+    │   └── InDoubtError         step_id, name, message
+    ├── BudgetExceededError      run_id, what, limit, spent
     ├── FencedError              run_id
     └── StorageError             place, reason
 
@@ -170,6 +172,22 @@ class StepFailedError(KassetteError):
     step_id: str | None
     name: str
     message: str
+
+
+class InDoubtError(StepFailedError):
+    """A tool may have acted in a session that died, and its workflow said ``on_doubt="fail"``.
+
+    Recorded as the tool's error, and raised again on every replay.
+    """
+
+
+class BudgetExceededError(KassetteError):
+    """The run has spent its budget; ``what`` names the limit, of a `Budget`'s fields."""
+
+    run_id: str
+    what: str
+    limit: float
+    spent: float
 
 
 class FencedError(KassetteError):

@@ -96,10 +96,13 @@ def retry(storage: Storage, run_id: str) -> str:
         (e for e in source.entries if isinstance(e, Step) and e.step_id == ending.step_id), None
     )
     if failed is None:
+        how = (
+            "start its fork() with a larger budget: with_options(budget=…)"
+            if ending.error.name == "BudgetExceededError"
+            else "change the code and use fork(at=…)"
+        )
         raise _refused(
-            source,
-            f"no step of it failed, its own code raised {ending.error.name}; change the code and "
-            "use fork(at=…)",
+            source, f"no step of it failed, its own code raised {ending.error.name}; {how}"
         )
     aside = _set_aside(source, failed)
     lines = [
@@ -125,7 +128,10 @@ def _set_aside(source: Journal, failed: Step) -> set[int]:
             step_id = entry.step_id
         else:
             continue
-        if entry.offset < failed.offset:
+        # What a person decided about the failed call was about that call: its next attempt is
+        # asked about anew.
+        decided = isinstance(entry, Suspend | Resume) and step_id == failed.step_id
+        if entry.offset < failed.offset and not decided:
             continue
         own = not branch or step_id.startswith(f"{branch}/")
         sibling = isinstance(entry, Step) and entry.parallel

@@ -73,7 +73,7 @@ def runs_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
                 "state": folded.status,
                 "workflow": first.workflow,
                 "version": (folded.latest or first).version,
-                "waiting_on": ", ".join(q.step_id for q in folded.questions) or None,
+                "waiting_on": ", ".join(q.step_id for q in folded.waits) or None,
                 "steps": len(folded.steps),
                 "tokens": folded.own.tokens,
                 "cost_usd": folded.own.cost_usd,

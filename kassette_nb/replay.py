@@ -12,9 +12,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from .entries import AnyEntry, Foreign, Intent, Resume, Step, Suspend
+from .entries import AnyEntry, Foreign, Intent, Resume, Start, Step, Suspend
 from .errors import JournalValueError, ReplayMismatchError
-from .state import Events
+from .state import BUDGET, Events
 
 _LAST = 1 << 62
 _NOWHERE = (_LAST, "")
@@ -57,6 +57,16 @@ class Cursor:
         self._events = Events()
         self._root = _Branch()
         self._branches: dict[str, _Branch] = {"": self._root}
+        #: The newest attempt of each tool that this run may have to answer for.
+        self.intents: dict[str, Intent] = {}
+        #: The first use of each idempotency key.
+        self.keys: dict[str, Intent] = {}
+        opening = lines[0] if lines else None
+        self.key_scope = run_id
+        scope_from = 0
+        if isinstance(opening, Start):
+            self.key_scope = opening.key_scope or run_id
+            scope_from = opening.scope_from or 0
         root, steps = self._root.ids, self.steps
         for entry in lines:
             if type(entry) is Step:
@@ -67,11 +77,17 @@ class Cursor:
                 elif step_id not in root:
                     root[step_id] = (entry.offset, "step")
             elif isinstance(entry, Suspend):
-                self._note(self._events.suspended(entry), entry.offset, "suspend")
+                step_id = self._events.suspended(entry)
+                if entry.event_name != BUDGET:  # asked for by no call of the workflow
+                    self._note(step_id, entry.offset, "suspend")
             elif isinstance(entry, Resume):
                 self._events.resumed(entry)
             elif isinstance(entry, Intent):
                 self._note(entry.step_id, entry.offset, "tool")
+                if entry.idempotency_key is not None:
+                    self.keys.setdefault(entry.idempotency_key, entry)
+                if entry.offset >= scope_from:
+                    self.intents[entry.step_id] = entry
         for branch in self._branches.values():
             branch.order = list(branch.ids)
 
@@ -85,13 +101,18 @@ class Cursor:
         """The first suspension recorded under each step id."""
         return self._events.suspends
 
+    def answered(self, entry: Resume) -> None:
+        """Take the answer that opens this session."""
+        self._events.resumed(entry)
+
     def ask(self, branch: str, step_id: str, kind: str) -> None:
         """Take note that the code on ``branch`` asks for ``step_id``.
 
         Args:
             branch: The path of the branch; empty for the workflow itself.
             step_id: The whole id.
-            kind: ``"step"``, ``"suspend"`` or ``"parallel"``: what the code takes it for.
+            kind: ``"step"``, ``"tool"``, ``"suspend"`` or ``"parallel"``: what the code takes it
+                for. A finished tool is a step like any other.
 
         Raises:
             ReplayMismatchError: Something recorded before it was not asked for, or it is recorded
@@ -127,7 +148,8 @@ class Cursor:
         for step_id, kind in kinds.items():
             name = step_id[skip:]
             offset, found = recorded.ids.get(name, (_LAST, kind))
-            if found != kind:
+            settled = kind in ("step", "tool") and step_id in self.steps
+            if found != kind and not settled:
                 raise self._mismatch(f"{kind} {step_id!r}", branch, offset, name, found)
 
     def go_live(self, branch: str, asked: str) -> None:

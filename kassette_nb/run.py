@@ -132,8 +132,8 @@ class Run:
 
     @property
     def waiting_on(self) -> tuple[str, ...]:
-        """The step ids of the questions that the run waits for."""
-        return tuple(question.step_id for question in self.fold().questions)
+        """The step ids of what the run waits for a person to answer, doubts and budgets too."""
+        return tuple(question.step_id for question in self.fold().waits)
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -147,7 +147,7 @@ class Run:
                 values.decode(q.schema, what=f"schema of {q.step_id!r}"),
                 instant(q.since),
             )
-            for q in self.fold().questions
+            for q in self.fold().waits
         )
 
     @property
@@ -258,6 +258,34 @@ class Run:
         decisions.respond(self, value, self._event(event), by, note)
         return self
 
+    def settle(
+        self,
+        action: str,
+        value: JSON = None,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+    ) -> Run:
+        """Decide what happened to a tool that may have acted in a session that died.
+
+        Args:
+            action: ``"record"``: it happened, ``value`` is its result. ``"retry"``: run it again,
+                with the same idempotency key. ``"fail"``: it failed, ``value`` says how.
+            value: The result, or the text of the error.
+            by: Who decides; see `respond`.
+            note: Why, for the record.
+            event: The tool's step id, where several are in doubt.
+
+        Returns:
+            This run; ``await run`` waits until it settles. The ``resume`` line is durable.
+
+        Raises:
+            KassetteError: See `respond`; ``action`` is another word; nothing is in doubt.
+        """
+        decisions.settle(self, action, value, event, by, note)
+        return self
+
     def resume(self) -> Run:
         """Go on with an interrupted or ready run in the background.
 
@@ -325,6 +353,7 @@ class Run:
     def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:
         event = self._event(event)
         question = answers.find_question(self.run_id, self.fold(), event)
+        answers.refuse_plain(self.run_id, question)
         value = decisions.decision(yes, note, values.decode(question.schema))
         return self.respond(value, by=by, note=note, event=event)
 
@@ -332,7 +361,7 @@ class Run:
         if event is not None:
             return event
         folded = self.fold()
-        waiting = [question.step_id for question in folded.questions]
+        waiting = [question.step_id for question in folded.waits]
         if len(waiting) == 1:
             return waiting[0]
         if not waiting and folded.decisions:

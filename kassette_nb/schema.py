@@ -12,6 +12,18 @@ from .values import JSON
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: What an answer to the question about a tool in doubt may be.
+DOUBT_SCHEMA: dict[str, JSON] = {
+    "type": "object",
+    "properties": {
+        "action": {"enum": ["record", "retry", "fail"]},
+        "result": {},
+        "error": {"type": "string"},
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+
 
 def check_answer(answer: JSON, schema: Payload, event: str) -> None:
     """Refuse an answer that does not fit.

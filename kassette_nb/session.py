@@ -19,6 +19,7 @@ from msgspec import UNSET, field
 
 from . import values
 from .branch import Branch, Call, current_task
+from .budget import Meter
 from .calls import Workers
 from .clock import Clock
 from .entries import (
@@ -33,6 +34,7 @@ from .entries import (
     Suspend,
 )
 from .errors import (
+    BudgetExceededError,
     InterruptedRunError,
     KassetteError,
     LiveForbidden,
@@ -43,7 +45,9 @@ from .errors import (
 from .failures import failure
 from .journal import Writer
 from .replay import Cursor
+from .state import BUDGET
 from .storage import Hold
+from .usage import running
 from .values import JSON
 
 
@@ -64,6 +68,7 @@ class Session:
         opening: The entry that opens the session, written just before the first live act; None
             when it is on record already.
         clock: Tells when steps start, and how long to sleep.
+        meter: Counts what the run spends where it has a budget.
         max_payload: The largest value to record, in bytes of JSON.
         transient: Exceptions that interrupt instead of failing a step or the run.
     """
@@ -75,6 +80,7 @@ class Session:
         hold: Hold | None,
         opening: Start | Resume | None,
         clock: Clock,
+        meter: Meter | None = None,
         max_payload: int = values.MAX_PAYLOAD,
         transient: tuple[type[BaseException], ...] = (),
     ) -> None:
@@ -90,6 +96,7 @@ class Session:
         self.suspends: list[Suspend] = []
         #: How many branches run side by side: alone, an entry is written without a turn's delay.
         self.strands = 1
+        self._meter = meter
         self._writer = writer
         self._hold = hold
         self._opening = opening
@@ -189,7 +196,24 @@ class Session:
         if opening is not None:
             self._writer.append(opening)
             if isinstance(opening, Resume):
-                self.cursor.answers.setdefault(opening.step_id or opening.event_name, opening)
+                self.cursor.answered(opening)
+
+    def afford(self, step_id: str) -> None:
+        """Count a step that is about to run live against the budget.
+
+        Raises:
+            Suspended: The budget is spent; the session asks for new limits, once.
+            BudgetExceededError: It is spent, and the workflow wants to fail then.
+        """
+        meter = self._meter
+        over = meter.begin(step_id) if meter is not None else None
+        if meter is None or over is None:
+            return
+        if meter.budget.on_exceeded == "fail":
+            raise meter.error(over)
+        if not any(entry.event_name == BUDGET for entry in self.suspends):
+            self.suspends.append(meter.question(over, self.number))
+        raise Suspended(self.run_id, BUDGET)
 
     def record(self, entry: Known) -> Awaitable[None] | None:
         """Append an entry: durable on return, or when what is returned has been awaited.
@@ -197,6 +221,8 @@ class Session:
         Alone, an entry is written at once; branches that are ready together share one write.
         """
         assert self._writer is not None, "only a live session records"
+        if self._meter is not None and type(entry) is Step:
+            self._meter.count(entry)
         if self.strands > 1:
             return self._writer.join(entry)
         self._writer.append(entry)
@@ -205,6 +231,8 @@ class Session:
     def record_now(self, entry: Known) -> None:
         """Append an entry from any thread; durable on return."""
         assert self._writer is not None, "only a live session records"
+        if self._meter is not None and type(entry) is Step:
+            self._meter.count(entry)
         self._writer.append(entry)
 
     def wait(self, asked: str) -> None:
@@ -258,6 +286,7 @@ class Session:
     async def _drive(self, body: Callable[[Branch], Awaitable[Any]]) -> Ending:
         branch = Branch()
         branch.task = asyncio.current_task()
+        running.set(None)  # a run started inside another one's step is not part of that step
         problem: BaseException | None = None
         value: Any = None
         try:
@@ -287,6 +316,10 @@ class Session:
             return Ending(terminal=self._cancel)
         if problem is not None and not isinstance(problem, Exception | Suspended):
             raise problem  # cancelled, or the process is told to stop: whatever else was going on
+        if isinstance(self._closed, BudgetExceededError):
+            spent = failure(self.number, self._closed)
+            self.record_now(spent)
+            return Ending(terminal=spent)
         if self._closed is not None:
             if type(self._closed) is InterruptedRunError and self._cancelling():
                 # Cancelled, whatever its own clean-up made of it.

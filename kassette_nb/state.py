@@ -26,6 +26,7 @@ from .entries import (
     Step,
     Suspend,
 )
+from .usage import unpriced
 
 COMPLETED = "completed"
 FAILED = "failed"
@@ -39,7 +40,8 @@ TERMINAL = frozenset({COMPLETED, FAILED, CANCELLED})
 #: An ending in a form that is not ours still ends the run: its type says so.
 _FOREIGN_ENDINGS = {"complete": COMPLETED, "error": FAILED, "cancel": CANCELLED}
 #: Events the runtime waits for itself; workflows cannot use these names.
-RESERVED_EVENTS = frozenset({"timer", "budget", "in-doubt"})
+TIMER, BUDGET, IN_DOUBT = "timer", "budget", "in-doubt"
+RESERVED_EVENTS = frozenset({TIMER, BUDGET, IN_DOUBT})
 
 
 class Pending(msgspec.Struct):
@@ -93,9 +95,8 @@ class Spend(msgspec.Struct):
         if usage.input_tokens is not None or usage.output_tokens is not None:
             spent = (usage.input_tokens or 0) + (usage.output_tokens or 0)
             self.tokens = (self.tokens or 0) + spent
-        if usage.cost_usd is None:
-            self.unpriced += 1
-        else:
+        self.unpriced += unpriced(usage)
+        if usage.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + usage.cost_usd
 
 
@@ -130,8 +131,13 @@ class RunState(msgspec.Struct):
 
     @property
     def questions(self) -> list[Pending]:
-        """The pending suspensions that somebody outside can answer."""
+        """The pending suspensions that the workflow itself asked for."""
         return [p for p in self.pending if p.event not in RESERVED_EVENTS]
+
+    @property
+    def waits(self) -> list[Pending]:
+        """The pending suspensions that a person can answer: doubts and budgets, too."""
+        return [p for p in self.pending if p.event != TIMER]
 
 
 class Events:
@@ -148,6 +154,9 @@ class Events:
         if step_id is None:
             count = self._counts[entry.event_name] = self._counts.get(entry.event_name, 0) + 1
             step_id = entry.event_name if count == 1 else f"{entry.event_name}#{count}"
+        if entry.event_name == IN_DOUBT and step_id in self.answers:
+            # It was answered before the attempt that is in doubt now; this is another question.
+            del self.suspends[step_id], self.answers[step_id]
         self.suspends.setdefault(step_id, entry)
         return step_id
 
@@ -179,6 +188,7 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
     state = RunState("", first, None, copied, len(lines), first.timestamp, last.timestamp)
     events = Events()
     intents: dict[str, Intent] = {}
+    doubts: dict[str, Intent] = {}
     group: dict[str, Suspend] = {}
     grouping = False
     for entry in lines:
@@ -187,15 +197,20 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
             grouping = False
         if isinstance(entry, Step):
             state.steps.append(entry)
-            intents.pop(entry.step_id, None)
+            doubts.pop(entry.step_id, None)
             (state.prefix if entry.offset < copied else state.own).add(entry)
         elif isinstance(entry, Suspend):
             if not grouping:
                 group, grouping = {}, True
-            group[events.suspended(entry)] = entry
+            step_id = events.suspended(entry)
+            group[step_id] = entry
+            if entry.event_name == IN_DOUBT and step_id in intents:
+                doubts[step_id] = intents[step_id]
         elif isinstance(entry, Resume):
             step_id = events.resumed(entry)
             group.pop(step_id, None)
+            if entry.event_name == IN_DOUBT:
+                doubts.pop(step_id, None)
             state.decisions.append(
                 Decision(
                     entry.event_name,
@@ -212,12 +227,12 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
                 state.latest = entry
         elif isinstance(entry, Intent):
             if entry.offset >= (first.scope_from or 0):
-                intents[entry.step_id] = entry
+                intents[entry.step_id] = doubts[entry.step_id] = entry
         elif isinstance(entry, Foreign):
             state.foreign.append(entry)
         elif not isinstance(entry, Note):
             state.ending = entry
-    state.doubts = list(intents.values())
+    state.doubts = list(doubts.values())
     if state.ending is None:
         state.pending = [_pending(i, e, events.suspends[i], now) for i, e in group.items()]
     state.status = _status(last, state, held)
@@ -279,7 +294,7 @@ def _status(last: AnyEntry, state: RunState, held: bool) -> str:
     if isinstance(last, Suspend):
         if last.more:
             return INTERRUPTED
-        due = any(p.event == "timer" and p.expired for p in state.pending)
+        due = any(p.event == TIMER and p.expired for p in state.pending)
         return READY if due else SUSPENDED
     return READY if isinstance(last, Resume) else INTERRUPTED
 

@@ -17,19 +17,21 @@ from .branch import Branch
 from .calls import Outcome, ThreadCall, awaited, is_async, settle
 from .clock import instant, stamp_now
 from .codehash import code_hash
-from .entries import Note, Payload, Step
-from .errors import JournalValueError, KassetteError, StepFailedError
+from .entries import Note, Payload, Step, Usage
+from .errors import InDoubtError, JournalValueError, KassetteError, StepFailedError
 from .failures import describe, told
 from .options import Options
 from .redact import redact
 from .replay import check_name
 from .session import Session
-from .usage import WithUsage
+from .usage import Tally, WithUsage, running
 from .values import JSON
 
 #: Arguments are kept for people to read; larger ones (bytes of JSON) would make a journal grow
 #: with the square of a conversation's length.
 ARGS_LIMIT = 8 * 1024
+#: Writes what a function did into its entry; see `fill`.
+Fill = Callable[[Session, Step, Tally, Options, Outcome], None]
 
 
 async def step(
@@ -65,14 +67,9 @@ async def settled(
         session.replayed += 1
         return result(recorded, options.returns)
     coroutine = is_async(fn)
-    if options.timeout is not None and not coroutine:
-        raise JournalValueError(
-            f"step {name!r}: timeout= works for async functions only; a thread cannot be stopped. "
-            "Nothing was recorded.",
-            path="timeout",
-            reason="not an async function",
-        )
+    refuse_timeout(options, name, coroutine)
     session.go_live(branch.path, f"step {step_id!r}")
+    session.afford(step_id)
     entry = Step(
         session=session.number,
         step_id=step_id,
@@ -83,18 +80,60 @@ async def settled(
         code_hash=code_hash(fn),
         parallel=block,
     )
-    if not coroutine:
-        outcome = await _threaded(session, entry, partial(fn, *args, **kwargs), options)
-    elif options.retry is None and options.timeout is None:
-        outcome = await settle(fn, *args, **kwargs)
-    else:
-        call = partial(fn, *args, **kwargs)
-        outcome = await settle(_awaited, session, entry, call, options)
-    _fill(session, entry, outcome, options)
+    await perform(session, entry, options, coroutine, fn, args, kwargs, fill)
     written = session.record(entry)
     if written is not None:
         await written
     return result(entry, options.returns)
+
+
+def refuse_timeout(options: Options, name: str, coroutine: bool) -> None:
+    """Refuse to limit the time of a plain function.
+
+    Raises:
+        JournalValueError: ``timeout`` is set, and the function runs in a thread.
+    """
+    if options.timeout is not None and not coroutine:
+        raise JournalValueError(
+            f"step {name!r}: timeout= works for async functions only; a thread cannot be stopped. "
+            "Nothing was recorded.",
+            path="timeout",
+            reason="not an async function",
+        )
+
+
+async def perform(
+    session: Session,
+    entry: Step,
+    options: Options,
+    coroutine: bool,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fill: Fill,
+) -> None:
+    """Call a step's function and fill in what it did; the caller records the entry.
+
+    A thread whose caller is interrupted meanwhile fills in and records its entry itself.
+
+    Raises:
+        BaseException: An interruption, or a value that cannot be recorded.
+    """
+    tally = Tally(session)
+    outer = running.get()
+    running.set(tally)
+    try:
+        if not coroutine:
+            done = partial(fill, session, entry, tally, options)
+            outcome = await _threaded(session, entry, partial(fn, *args, **kwargs), options, done)
+        elif options.retry is None and options.timeout is None:
+            outcome = await settle(fn, *args, **kwargs)
+        else:
+            call = partial(fn, *args, **kwargs)
+            outcome = await settle(_awaited, session, entry, call, options)
+    finally:
+        running.set(outer)
+    fill(session, entry, tally, options, outcome)
 
 
 async def value(session: Session, branch: Branch, name: str, make: Callable[[], JSON]) -> JSON:
@@ -144,8 +183,10 @@ def result(entry: Step, declared: Any = None) -> Any:
         StepFailedError: Its function raised.
     """
     if entry.error is not None:
-        raise StepFailedError(
-            f"step {entry.step_id!r} failed: {entry.error.name}: {entry.error.message}",
+        failed = InDoubtError if entry.error.name == "InDoubtError" else StepFailedError
+        raise failed(
+            f"{entry.kind or 'step'} {entry.step_id!r} failed: "
+            f"{entry.error.name}: {entry.error.message}",
             step_id=entry.step_id,
             name=entry.error.name,
             message=entry.error.message,
@@ -174,7 +215,11 @@ async def _awaited(session: Session, entry: Step, call: Callable[[], Any], optio
 
 
 async def _threaded(
-    session: Session, entry: Step, call: Callable[[], Any], options: Options
+    session: Session,
+    entry: Step,
+    call: Callable[[], Any],
+    options: Options,
+    fill: Callable[[Outcome], None],
 ) -> Outcome:
     if options.retry is not None:
         teller = _teller(session, entry)
@@ -183,7 +228,7 @@ async def _threaded(
     def late(outcome: Outcome) -> None:
         # Its caller was interrupted, but what it did is done and paid for.
         try:
-            _fill(session, entry, outcome, options)
+            fill(outcome)
             session.record_now(entry)
         except BaseException as problem:
             session.close(problem)
@@ -199,14 +244,21 @@ async def _threaded(
     return outcome
 
 
-def _fill(session: Session, entry: Step, outcome: Outcome, options: Options) -> None:
+def fill(session: Session, entry: Step, tally: Tally, options: Options, outcome: Outcome) -> None:
+    """Write what a function did into its step's entry.
+
+    Raises:
+        BaseException: An interruption, or a value that cannot be recorded.
+    """
     error = outcome.error
+    spent: Usage | None = None
     if error is None:
         returned = outcome.value
         if isinstance(returned, WithUsage):
-            returned, entry.usage = returned.value, returned.usage
-            entry.kind = "llm" if entry.usage.model is not None else entry.kind
-        what = f"result of step {entry.step_id!r}"
+            returned, spent = returned.value, returned.usage
+            if spent.model is not None and entry.kind == "step":
+                entry.kind = "llm"
+        what = f"result of {entry.kind} {entry.step_id!r}"
         entry.result = typed.encode(returned, options.returns, what=what, limit=session.max_payload)
     elif isinstance(error, (KeyboardInterrupt, asyncio.CancelledError, *session.transient)) or (
         isinstance(error, KassetteError) and not isinstance(error, StepFailedError)
@@ -214,6 +266,7 @@ def _fill(session: Session, entry: Step, outcome: Outcome, options: Options) -> 
         raise error  # an interruption, weather, or a refusal of ours: nothing this step did
     else:
         entry.error = told(error)
+    entry.usage = tally.total(spent)
 
 
 def _teller(session: Session, entry: Step) -> retry.Failed:

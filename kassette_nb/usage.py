@@ -1,12 +1,17 @@
-"""What a step spent, handed over with its value."""
+"""What a step spent: handed over with its value, or told while it runs."""
 
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from typing import Any
+
+from msgspec.structs import replace
 
 from .entries import Usage
 from .errors import JournalValueError
+
+_NUMBERS = ("input_tokens", "output_tokens", "cached_input_tokens", "cost_usd", "unpriced")
 
 
 class WithUsage:
@@ -22,8 +27,8 @@ class WithUsage:
 def with_usage(value: Any, usage: Usage) -> Any:
     """Return a step's value with its usage: ``return with_usage(answer, Usage(model=…))``.
 
-    The workflow gets the value alone; the usage is recorded beside it, counted in frames and
-    shown. A usage that names a model makes the step one of kind ``llm``.
+    The workflow gets the value alone; the usage is recorded beside it, counted in budgets and
+    frames, and shown. A usage that names a model makes the step one of kind ``llm``.
 
     Args:
         value: What the step returns.
@@ -32,14 +37,77 @@ def with_usage(value: Any, usage: Usage) -> Any:
     Raises:
         JournalValueError: A number is negative or none.
     """
-    for name in ("input_tokens", "output_tokens", "cached_input_tokens", "cost_usd"):
+    check(usage)
+    return WithUsage(value, usage)
+
+
+def check(usage: Usage) -> None:
+    """Refuse a usage that would spoil every sum it goes into.
+
+    Raises:
+        JournalValueError: A number is negative or none.
+    """
+    for name in _NUMBERS:
         number = getattr(usage, name)
         if number is None:
             continue
-        if not isinstance(number, int | float) or not math.isfinite(number) or number < 0:
+        usable = isinstance(number, int | float) and not isinstance(number, bool)
+        if not usable or not math.isfinite(number) or number < 0:
             raise JournalValueError(
                 f"usage: {name}={number!r} is not a number, 0 or more. Nothing was recorded.",
                 path=f"$.{name}",
                 reason="not a number, 0 or more",
             )
-    return WithUsage(value, usage)
+
+
+class Tally:
+    """What the step that is running has spent so far; see `running`.
+
+    Args:
+        session: The session that the step belongs to, by identity.
+    """
+
+    __slots__ = ("session", "usages")
+
+    def __init__(self, session: object) -> None:
+        self.session = session
+        self.usages: list[Usage] = []
+
+    def add(self, usage: Usage) -> None:
+        """Count one more usage; from any thread.
+
+        Raises:
+            JournalValueError: A number in it is negative or none.
+        """
+        check(usage)
+        self.usages.append(usage)
+
+    def total(self, returned: Usage | None) -> Usage | None:
+        """Return the sum with what came with the value; None where nothing was spent."""
+        usages = [*self.usages, *([returned] if returned is not None else [])]
+        return total(usages) if usages else None
+
+
+#: The tally of the step or tool whose function is running here. It goes into the tasks and
+#: threads that the function starts.
+running: ContextVar[Tally | None] = ContextVar("kassette step", default=None)
+
+
+def total(usages: list[Usage]) -> Usage:
+    """Return the sum of usages; calls whose price is not known are counted, not taken for free."""
+    if len(usages) == 1:
+        return usages[0]
+    models = sorted({usage.model for usage in usages if usage.model is not None})
+    made = Usage(model=", ".join(models) or None)
+    for name in _NUMBERS[:-1]:
+        known = [n for n in (getattr(usage, name) for usage in usages) if n is not None]
+        setattr(made, name, sum(known) if known else None)
+    missing = sum(unpriced(usage) for usage in usages)
+    return replace(made, unpriced=missing or None)
+
+
+def unpriced(usage: Usage) -> int:
+    """Return how many of the calls in a usage have no known price."""
+    if usage.unpriced is not None:
+        return usage.unpriced
+    return 1 if usage.cost_usd is None else 0

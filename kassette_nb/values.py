@@ -57,7 +57,7 @@ def encode(value: JSON, *, what: str = "value", limit: int = MAX_PAYLOAD) -> Raw
     try:
         data = _encoder.encode(value)
     except ValueError as problem:  # an int of more digits than the interpreter prints
-        raise _refusal(what, [], str(problem)) from None
+        raise refusal(what, [], str(problem)) from None
     if len(data) > limit:
         raise PayloadTooLargeError(
             f"{what} is {len(data):,} bytes of JSON, more than max_payload={limit:,}. Record a "
@@ -81,9 +81,9 @@ def decode(payload: Raw | msgspec.UnsetType, *, what: str = "value") -> JSON:
     try:
         return _decoder.decode(payload)
     except RecursionError:
-        raise _refusal(what, [], "is nested too deeply to be read") from None
+        raise refusal(what, [], "is nested too deeply to be read") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise _refusal(what, [], f"cannot be read back: {problem}") from None
+        raise refusal(what, [], f"cannot be read back: {problem}") from None
 
 
 def same(a: JSON, b: JSON) -> bool:
@@ -141,17 +141,17 @@ def _check(value: object, what: str, path: list[str | int], parents: list[int]) 
         _check_text(value, what, path)  # type: ignore[arg-type]  # narrowed by exact type above
     elif kind is float:
         if not math.isfinite(value):  # type: ignore[arg-type]  # as above
-            raise _refusal(what, path, f"is {value}, which JSON does not have")
+            raise refusal(what, path, f"is {value}, which JSON does not have")
     elif kind is dict or kind is list or kind is tuple:
         if id(value) in parents:
-            raise _refusal(what, path, "contains itself")
+            raise refusal(what, path, "contains itself")
         if len(parents) == MAX_DEPTH:
-            raise _refusal(what, path[:8], f"is nested more than {MAX_DEPTH} levels deep")
+            raise refusal(what, path[:8], f"is nested more than {MAX_DEPTH} levels deep")
         parents.append(id(value))
         if kind is dict:
             for key, item in value.items():  # type: ignore[attr-defined]  # as above
                 if type(key) is not str:
-                    raise _refusal(what, path, f"has the key {key!r}; keys must be strings")
+                    raise refusal(what, path, f"has the key {key!r}; keys must be strings")
                 _check_text(key, what, path)
                 path.append(key)
                 _check(item, what, path, parents)
@@ -166,7 +166,7 @@ def _check(value: object, what: str, path: list[str | int], parents: list[int]) 
         name = kind.__qualname__
         article = "an" if name[0].lower() in "aeiou" else "a"
         hint = _HINTS.get(name, "")
-        raise _refusal(
+        raise refusal(
             what, path, f"is {article} {name}, which JSON cannot carry back unchanged{hint}"
         )
 
@@ -177,10 +177,11 @@ def _check_text(text: str, what: str, path: list[str | int]) -> None:
             text.encode()
         except UnicodeEncodeError as problem:
             where = f"has a lone surrogate at character {problem.start}"
-            raise _refusal(what, path, where) from None
+            raise refusal(what, path, where) from None
 
 
-def _refusal(what: str, path: list[str | int], reason: str) -> JournalValueError:
+def refusal(what: str, path: list[str | int], reason: str) -> JournalValueError:
+    """Return the error of a value with something at ``path`` that cannot be recorded."""
     place = "$" + "".join(
         f"[{part}]"
         if isinstance(part, int)

@@ -1,20 +1,18 @@
-"""Durable workflows: the ``@kassette`` decorator and the calls on what it returns."""
+"""The calls on a workflow: start, resume, fork, retry, verify, cancel, recover, launch."""
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, overload
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
-from . import background, blocking, lease, recovery, results, state, values, verification
+from . import background, blocking, lease, recovery, results, state, verification
 from . import fork as forks
 from .answers import answer, find_question, refuse_answered, refuse_ended
-from .arguments import Arguments
-from .clock import Clock, SystemClock
-from .definition import Body, Definition, cancel_overdue, live
+from .budget import Budget
+from .definition import Definition, cancel_overdue, live
 from .entries import Cancel, Resume
 from .errors import RunBusyError, UnknownRunError
 from .journal import Journal, Writer, read
@@ -74,7 +72,11 @@ class Workflow:
         return self._storage
 
     def with_options(
-        self, *, label: str | None = _KEEP, fingerprint: str | None = _KEEP
+        self,
+        *,
+        label: str | None = _KEEP,
+        fingerprint: str | None = _KEEP,
+        budget: Budget | None = _KEEP,
     ) -> Workflow:
         """Return the same workflow with options for the runs that it starts.
 
@@ -82,8 +84,10 @@ class Workflow:
             label: A name for people, shown instead of the run's id.
             fingerprint: Names what the run depends on beside its code (a model, a prompt's
                 hash): a run recorded with another one is refused like one of another version.
+            budget: What a run may spend. It counts from the next session that ``start`` opens,
+                so a larger one goes on with a run that has none left.
         """
-        given = {"label": label, "fingerprint": fingerprint}
+        given = {"label": label, "fingerprint": fingerprint, "budget": budget}
         changes: Any = {name: value for name, value in given.items() if value is not _KEEP}
         other = Workflow(replace(self.definition, **changes), self._where)
         other._storage = self._storage
@@ -319,73 +323,3 @@ class Workflow:
         except BaseException:
             hold.release()
             raise
-
-
-@overload
-def kassette(fn: Body, /) -> Workflow: ...
-
-
-@overload
-def kassette(
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    fingerprint: str | None = None,
-    storage: Storage | str | os.PathLike[str] | None = None,
-    max_payload: int = values.MAX_PAYLOAD,
-    transient: tuple[type[BaseException], ...] = (),
-    clock: Clock | None = None,
-) -> Callable[[Body], Workflow]: ...
-
-
-def kassette(
-    fn: Body | None = None,
-    /,
-    *,
-    name: str | None = None,
-    version: str | None = None,
-    fingerprint: str | None = None,
-    storage: Storage | str | os.PathLike[str] | None = None,
-    max_payload: int = values.MAX_PAYLOAD,
-    transient: tuple[type[BaseException], ...] = (),
-    clock: Clock | None = None,
-) -> Workflow | Callable[[Body], Workflow]:
-    """Make an async function a durable workflow.
-
-    Args:
-        fn: The function; its first parameter is the ctx, the others are recorded as its input.
-        name: What journals call it; by default the function's name.
-        version: Raise it when the shape of the code changes: runs of another version are refused.
-        fingerprint: Names what runs depend on beside the code; see `Workflow.with_options`.
-        storage: A storage, a URL (``"file:.kassette"``, ``"memory:"``) or a path; by default
-            ``$KASSETTE_STORAGE``, else ``file:.kassette``.
-        max_payload: The largest value to record, in bytes of JSON.
-        transient: Exceptions that are only weather: they interrupt the session instead of failing
-            the step or the run.
-        clock: Stamps the entries; for tests.
-
-    Returns:
-        The workflow, or a decorator that makes it.
-
-    Raises:
-        TypeError: The function cannot be a workflow; says why.
-    """
-
-    def decorate(fn: Body) -> Workflow:
-        if not inspect.iscoroutinefunction(fn):
-            raise TypeError(f"{fn!r} must be an async def to be a workflow")
-        called = name or fn.__name__
-        definition = Definition(
-            fn,
-            called,
-            Arguments(fn, called),
-            clock or SystemClock(),
-            version=version,
-            fingerprint=fingerprint,
-            max_payload=max_payload,
-            transient=transient,
-        )
-        workflow = registry[called] = Workflow(definition, storage)
-        return workflow
-
-    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,224 @@
+"""What a run may spend, and the fold over its journal that says what it has spent.
+
+A guard that starts again from zero after each crash is no guard: the count is taken from the
+journal, failed steps and the prefix of a fork included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from .entries import AnyEntry, Payload, Resume, Start, Step, Suspend
+from .errors import BudgetExceededError, JournalValueError
+from .state import BUDGET, Spend
+
+#: The exact kinds that count as a step; values of the moment and sleeps cost nothing.
+_FREE = frozenset({"value", "sleep"})
+LIMITS = ("max_steps", "max_tokens", "max_cost_usd")
+#: What an answer to a budget's question may be.
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "max_steps": {"type": ["integer", "null"], "minimum": 0},
+        "max_tokens": {"type": ["integer", "null"], "minimum": 0},
+        "max_cost_usd": {"type": ["number", "null"], "minimum": 0},
+    },
+    "additionalProperties": False,
+    "minProperties": 1,
+}
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Limits of a run; whoever reaches one starts no further live step.
+
+    Args:
+        max_steps: Recorded steps, tools and model calls, failed ones included; those that run
+            count already.
+        max_tokens: Input and output tokens together.
+        max_cost_usd: US dollars; calls without a known price cannot be counted and are told.
+        on_exceeded: ``"ask"`` suspends the run with the event ``budget``, whose answer is new
+            limits (``{"max_cost_usd": 2}``; those not named stay, null lifts one); ``"fail"``
+            ends it with `BudgetExceededError`.
+
+    Raises:
+        JournalValueError: A limit is negative or not a number, or none is set.
+    """
+
+    max_steps: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    on_exceeded: str = "ask"
+
+    def __post_init__(self) -> None:
+        for name in LIMITS:
+            limit = getattr(self, name)
+            kinds = (int, float) if name == "max_cost_usd" else (int,)
+            usable = isinstance(limit, kinds) and not isinstance(limit, bool)
+            if limit is not None and not (usable and math.isfinite(limit) and limit >= 0):
+                wanted = "a number" if float in kinds else "a whole number"
+                raise _refused(name, f"{name}={limit!r} is not {wanted}, 0 or more")
+        if self.on_exceeded not in ("ask", "fail"):
+            raise _refused(
+                "on_exceeded", f"on_exceeded={self.on_exceeded!r} is neither 'ask' nor 'fail'"
+            )
+
+    def encoded(self) -> Raw:
+        """Return the limits as a start entry carries them."""
+        return Raw(msgspec.json.encode(self))
+
+
+def _refused(path: str, reason: str) -> JournalValueError:
+    return JournalValueError(f"budget: {reason}.", path=path, reason=reason)
+
+
+def limits(lines: Sequence[AnyEntry], opening: Start | Resume | None = None) -> Budget | None:
+    """Return what limits a run now: the latest budget answer's, else the latest start's.
+
+    Args:
+        lines: A verified journal's entries.
+        opening: The entry that is about to open a session.
+
+    Returns:
+        None where nothing was ever set.
+    """
+    first = lines[0] if lines else opening
+    source = first.source if isinstance(first, Start) else None
+    copied = source.from_offset if source else 0
+    scope = (first.scope_from or 0) if isinstance(first, Start) else 0
+    base: Budget | None = None
+    answers: list[Payload] = []
+    for entry in [*lines, *([opening] if opening is not None else [])]:
+        own = entry is opening or entry.offset >= copied
+        if isinstance(entry, Start) and own:
+            base = _recorded(entry.budget)
+        elif (
+            isinstance(entry, Resume)
+            and entry.event_name == BUDGET
+            and (entry is opening or entry.offset >= scope)
+        ):
+            answers.append(entry.value)
+    for answer in answers:
+        base = _changed(base or Budget(), answer)
+    return base
+
+
+def _recorded(payload: Payload) -> Budget | None:
+    if isinstance(payload, Raw):
+        try:
+            return msgspec.json.decode(payload, type=Budget)
+        except (msgspec.DecodeError, JournalValueError):
+            return None  # somebody else's idea of a budget limits nothing here
+    return None
+
+
+def _changed(base: Budget, answer: Payload) -> Budget:
+    try:
+        named: Any = msgspec.json.decode(answer) if isinstance(answer, Raw) else {}
+        known = {name: named[name] for name in LIMITS if name in named}
+        return replace(base, **known)
+    except (msgspec.DecodeError, JournalValueError, TypeError):
+        return base
+
+
+class Excess(msgspec.Struct, frozen=True):
+    """A limit that is reached: which, how much it allows, and what has been spent."""
+
+    what: str
+    limit: float
+    spent: float
+
+
+class Meter:
+    """Counts what a run has spent, live steps in flight included.
+
+    Args:
+        run_id: The run, for errors and questions.
+        lines: What is recorded.
+        budget: What limits it.
+    """
+
+    def __init__(self, run_id: str, lines: Sequence[AnyEntry], budget: Budget) -> None:
+        self.run_id = run_id
+        self.budget = budget
+        self.steps = 0
+        self.spend = Spend()
+        self._running: set[str] = set()
+        self._asked = 1
+        for entry in lines:
+            if isinstance(entry, Step):
+                self._add(entry)
+            elif isinstance(entry, Resume) and entry.event_name == BUDGET:
+                self._asked += 1
+
+    def begin(self, step_id: str) -> Excess | None:
+        """Count a live step that is about to run; where a limit is reached, return that instead."""
+        spent = {
+            "max_steps": self.steps + len(self._running),
+            "max_tokens": self.spend.tokens or 0,
+            "max_cost_usd": self.spend.cost_usd or 0.0,
+        }
+        for what, amount in spent.items():
+            limit = getattr(self.budget, what)
+            if limit is not None and amount >= limit:
+                return Excess(what, limit, amount)
+        self._running.add(step_id)
+        return None
+
+    def count(self, step: Step) -> None:
+        """Count a step that has been recorded."""
+        self._running.discard(step.step_id)
+        self._add(step)
+
+    def error(self, over: Excess) -> BudgetExceededError:
+        """Return the error of a run that is to fail."""
+        return BudgetExceededError(
+            f"run {self.run_id!r} has spent {_told(over.what, over.spent)} of its "
+            f"{over.what}={_told(over.what, over.limit)}; no further step was started. Go on with "
+            "a larger budget: fork() it and start the fork with_options(budget=…).",
+            run_id=self.run_id,
+            what=over.what,
+            limit=over.limit,
+            spent=over.spent,
+        )
+
+    def question(self, over: Excess, session: int) -> Suspend:
+        """Return the suspension that asks for new limits."""
+        unpriced = self.spend.unpriced
+        more = f", and {unpriced} calls have no known price" if unpriced else ""
+        prompt = (
+            f"The budget is spent: {_told(over.what, over.spent)} of "
+            f"{_told(over.what, over.limit)} ({over.what}){more}. Give new limits to go on."
+        )
+        context = {
+            "exceeded": over.what,
+            "limits": {n: getattr(self.budget, n) for n in LIMITS},
+            "spent": {
+                "steps": self.steps,
+                "tokens": self.spend.tokens or 0,
+                "cost_usd": self.spend.cost_usd or 0.0,
+                "unpriced": unpriced,
+            },
+        }
+        return Suspend(
+            session=session,
+            event_name=BUDGET,
+            step_id=BUDGET if self._asked == 1 else f"{BUDGET}#{self._asked}",
+            prompt=prompt,
+            schema=Raw(msgspec.json.encode(SCHEMA)),
+            context=Raw(msgspec.json.encode(context)),
+        )
+
+    def _add(self, step: Step) -> None:
+        if step.kind not in _FREE:
+            self.steps += 1
+        self.spend.add(step)
+
+
+def _told(what: str, amount: float) -> str:
+    return f"${amount:,.2f}" if what == "max_cost_usd" else f"{amount:,} {what[4:]}"

@@ -1,0 +1,90 @@
+"""``@kassette``: an async function becomes a workflow."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import overload
+
+from . import values
+from .arguments import Arguments
+from .budget import Budget
+from .clock import Clock, SystemClock
+from .definition import Body, Definition
+from .storage import Storage
+from .workflow import Workflow, registry
+
+
+@overload
+def kassette(fn: Body, /) -> Workflow: ...
+
+
+@overload
+def kassette(
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    fingerprint: str | None = None,
+    budget: Budget | None = None,
+    storage: Storage | str | os.PathLike[str] | None = None,
+    max_payload: int = values.MAX_PAYLOAD,
+    transient: tuple[type[BaseException], ...] = (),
+    clock: Clock | None = None,
+) -> Callable[[Body], Workflow]: ...
+
+
+def kassette(
+    fn: Body | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    fingerprint: str | None = None,
+    budget: Budget | None = None,
+    storage: Storage | str | os.PathLike[str] | None = None,
+    max_payload: int = values.MAX_PAYLOAD,
+    transient: tuple[type[BaseException], ...] = (),
+    clock: Clock | None = None,
+) -> Workflow | Callable[[Body], Workflow]:
+    """Make an async function a durable workflow.
+
+    Args:
+        fn: The function; its first parameter is the ctx, the others are recorded as its input.
+        name: What journals call it; by default the function's name.
+        version: Raise it when the shape of the code changes: runs of another version are refused.
+        fingerprint: Names what runs depend on beside the code; see `Workflow.with_options`.
+        budget: What each run may spend; the count survives crashes. See `Budget`.
+        storage: A storage, a URL (``"file:.kassette"``, ``"memory:"``) or a path; by default
+            ``$KASSETTE_STORAGE``, else ``file:.kassette``.
+        max_payload: The largest value to record, in bytes of JSON.
+        transient: Exceptions that are only weather: they interrupt the session instead of failing
+            the step or the run.
+        clock: Stamps the entries; for tests.
+
+    Returns:
+        The workflow, or a decorator that makes it.
+
+    Raises:
+        TypeError: The function cannot be a workflow; says why.
+    """
+
+    def decorate(fn: Body) -> Workflow:
+        if not inspect.iscoroutinefunction(fn):
+            raise TypeError(f"{fn!r} must be an async def to be a workflow")
+        called = name or fn.__name__
+        definition = Definition(
+            fn,
+            called,
+            Arguments(fn, called),
+            clock or SystemClock(),
+            version=version,
+            fingerprint=fingerprint,
+            budget=budget,
+            max_payload=max_payload,
+            transient=transient,
+        )
+        workflow = registry[called] = Workflow(definition, storage)
+        return workflow
+
+    return decorate if fn is None else decorate(fn)
