@@ -99,7 +99,7 @@ def limits(lines: Sequence[AnyEntry], opening: Start | Resume | None = None) -> 
             base = _recorded(entry.budget)
         elif (
             isinstance(entry, Resume)
-            and entry.event_name == BUDGET
+            and _is_answer(entry)
             and (entry is opening or entry.offset >= scope)
         ):
             answers.append(entry.value)
@@ -141,20 +141,27 @@ class Meter:
         run_id: The run, for errors and questions.
         lines: What is recorded.
         budget: What limits it.
+        opening: The entry that is about to open a session.
     """
 
-    def __init__(self, run_id: str, lines: Sequence[AnyEntry], budget: Budget) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        lines: Sequence[AnyEntry],
+        budget: Budget,
+        opening: Start | Resume | None = None,
+    ) -> None:
         self.run_id = run_id
         self.budget = budget
         self.steps = 0
         self.spend = Spend()
         self._running: set[str] = set()
-        self._asked = 1
+        self._asked = 1 if opening is None else 1 + _is_answer(opening)
         for entry in lines:
             if isinstance(entry, Step):
                 self._add(entry)
-            elif isinstance(entry, Resume) and entry.event_name == BUDGET:
-                self._asked += 1
+            else:
+                self._asked += _is_answer(entry)
 
     def begin(self, step_id: str) -> Excess | None:
         """Count a live step that is about to run; where a limit is reached, return that instead."""
@@ -218,6 +225,10 @@ class Meter:
         if step.kind not in _FREE:
             self.steps += 1
         self.spend.add(step)
+
+
+def _is_answer(entry: AnyEntry) -> bool:
+    return isinstance(entry, Resume) and entry.event_name == BUDGET
 
 
 def _told(what: str, amount: float) -> str:

@@ -110,7 +110,7 @@ class Definition(msgspec.Struct, frozen=True):
         """Return a session over a journal; without a writer it verifies."""
         lines = journal.entries if journal else []
         budget = limits(lines, opening) or self.budget
-        meter = Meter(run_id, lines, budget) if budget is not None else None
+        meter = Meter(run_id, lines, budget, opening) if budget is not None else None
         return Session(
             Cursor(run_id, lines),
             writer,

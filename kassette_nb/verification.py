@@ -8,6 +8,7 @@ from . import values
 from .definition import Definition
 from .entries import Complete, Failure
 from .errors import (
+    BudgetExceededError,
     KassetteError,
     LiveForbidden,
     MetadataMismatchError,
@@ -83,7 +84,9 @@ async def verify(definition: Definition, journal: Journal) -> Verification:
         wanted = "the end of the workflow"
         if isinstance(ending, Failure):
             wanted = f"to fail with {ending.error.name}"
-        if outcome == [wanted]:
+        # A spent budget stops the code at whatever it was about to do.
+        spent = isinstance(ending, Failure) and ending.error.name == BudgetExceededError.__name__
+        if outcome == [wanted] or (spent and not outcome):
             return Verification(run_id, session.replayed)
         return Verification(run_id, session.replayed, _other_end(run_id, ending, stopped.asked))
     except _Mismatch as problem:
