@@ -22,6 +22,7 @@ from .usage import with_usage
 from .workflow import Workflow
 
 if TYPE_CHECKING:
+    from .idempotence import idempotent
     from .notebook.compare import Comparison
     from .run import Run
     from .runs import Runs, compare
@@ -44,6 +45,7 @@ __all__ = [
     "Usage",
     "Workflow",
     "compare",
+    "idempotent",
     "kassette",
     "with_usage",
 ]
@@ -54,6 +56,7 @@ _LAZY = {
     "Run": "run",
     "Runs": "runs",
     "compare": "runs",
+    "idempotent": "idempotence",
     "open": "runs",
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -21,7 +22,7 @@ from .canonical import canonical, idempotency_key, same
 from .clock import stamp_now
 from .codehash import code_hash
 from .entries import ErrorInfo, Intent, Payload, Resume, Step, Suspend
-from .errors import JournalValueError, ReplayMismatchError, Suspended
+from .errors import InDoubtError, JournalValueError, ReplayMismatchError, Suspended
 from .failures import told
 from .options import Options
 from .redact import redact
@@ -72,7 +73,8 @@ async def tool(
             entry.started_at = stamp_now(session.clock)
             if keyed:
                 args = {**args, "idempotency_key": intent.idempotency_key}
-            await perform(session, entry, options, coroutine, fn, (), args, _fill)
+            done = partial(_fill, intent)
+            await perform(session, entry, options, coroutine, fn, (), args, done)
             written = session.record(entry)
         if written is not None:
             await written
@@ -198,7 +200,8 @@ def _settle(session: Session, options: Options, entry: Step, doubt: Intent, keye
     elif _policy(options, keyed) == "fail":
         entry.error = ErrorInfo(name="InDoubtError", message=_question(doubt))
         return True
-    session.suspends.append(_ask(session, doubt, problem))
+    more = f"The last answer could not be used: {problem.reason}." if problem is not None else ""
+    session.suspends.append(_ask(session, doubt, more))
     raise Suspended(session.run_id, IN_DOUBT)
 
 
@@ -227,11 +230,9 @@ def _answered(entry: Step, answer: Resume, options: Options) -> JournalValueErro
     return None
 
 
-def _ask(session: Session, doubt: Intent, problem: JournalValueError | None) -> Suspend:
+def _ask(session: Session, doubt: Intent, more: str = "") -> Suspend:
     """Return the suspension by which a person is asked."""
-    asked = _question(doubt)
-    if problem is not None:
-        asked = f"{asked} The last answer could not be used: {problem.reason}."
+    asked = f"{_question(doubt)} {more}".rstrip()
     context = {
         "tool": doubt.name,
         "args": values.decode(doubt.args),
@@ -255,8 +256,23 @@ def _question(doubt: Intent) -> str:
     )
 
 
-def _fill(session: Session, entry: Step, tally: Tally, options: Options, outcome: Outcome) -> None:
-    """Write what a tool did into its entry: a result that cannot be recorded is its error."""
+def _fill(
+    intent: Intent,
+    session: Session,
+    entry: Step,
+    tally: Tally,
+    options: Options,
+    outcome: Outcome,
+) -> None:
+    """Write what a tool did into its entry: a result that cannot be recorded is its error.
+
+    Raises:
+        Suspended: The function itself does not know whether it acted.
+        BaseException: An interruption; the call stays in doubt.
+    """
+    if isinstance(outcome.error, InDoubtError) and options.on_doubt != "fail":
+        session.suspends.append(_ask(session, intent, outcome.error.message))
+        raise Suspended(session.run_id, IN_DOUBT)
     try:
         fill(session, entry, tally, options, outcome)
     except (KeyboardInterrupt, asyncio.CancelledError):
