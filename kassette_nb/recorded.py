@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from . import values
-from .entries import ErrorInfo, Step, Usage
+from .entries import ErrorInfo, Intent, Step, Usage
 from .journal import Journal
 from .values import JSON
 
@@ -30,8 +30,19 @@ class RecordedStep:
 
     @property
     def args(self) -> JSON:
-        """The arguments as kept for people to read; None where none were kept."""
-        return values.decode(self._entry.args, what=f"arguments of {self._entry.step_id!r}")
+        """The arguments as kept for people to read; None where none were kept.
+
+        A tool's are those of its intent, in canonical form.
+        """
+        intent = self._intent
+        kept = intent.args if intent is not None else self._entry.args
+        return values.decode(kept, what=f"arguments of {self._entry.step_id!r}")
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key that a tool was called with; None for a call without protection, and a step."""
+        intent = self._intent
+        return intent.idempotency_key if intent is not None else None
 
     @property
     def error(self) -> ErrorInfo | None:
@@ -42,6 +53,13 @@ class RecordedStep:
     def usage(self) -> Usage | None:
         """What it spent."""
         return self._entry.usage
+
+    @property
+    def _intent(self) -> Intent | None:
+        """The newest intent before the tool's result."""
+        lines = self._journal.entries[: self._entry.offset]
+        own = (e for e in reversed(lines) if isinstance(e, Intent))
+        return next((e for e in own if e.step_id == self._entry.step_id), None)
 
     @property
     def entry(self) -> dict[str, JSON]:

@@ -102,6 +102,9 @@ def test_the_intent_is_durable_before_the_function_runs(storage: MemoryStorage) 
     assert intent["attempt"] == 1
     assert intent["idempotencyKey"].startswith("k1:")
     assert (step["kind"], step["stepId"]) == ("tool", "mail")
+    tool = kb.open(storage)["r"]["mail"]
+    assert (tool.value, tool.args) == ("ok", {"to": "ana"})
+    assert tool.idempotency_key == intent["idempotencyKey"]
 
 
 def test_replay_calls_nothing_and_writes_nothing(storage: MemoryStorage) -> None:
