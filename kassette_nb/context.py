@@ -152,8 +152,8 @@ class Context:
 
         Args:
             name: Names the step, as in `step`; it is part of the key.
-            fn: An async function, or a plain one, which runs in a thread. One that takes
-                ``idempotency_key=`` is given the key, the same on every attempt: hand it to
+            fn: An async function, or a plain one, which runs in a thread. One with a parameter
+                ``idempotency_key`` is given the key, the same on every attempt: hand it to
                 whatever acts, and let that act once per key.
             args: Passed on by name. Recorded in the intent for people to read (secrets by their
                 usual names hidden) and compared after a crash.

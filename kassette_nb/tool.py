@@ -130,10 +130,9 @@ def _takes_key(fn: Callable[..., Any]) -> bool:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):  # a builtin without a signature
         return False
+    # Not through **kwargs: what takes everything may well ignore it, and then act twice.
     found = parameters.get("idempotency_key")
-    if found is not None:
-        return found.kind is not inspect.Parameter.POSITIONAL_ONLY
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return found is not None and found.kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
 def _refuse_another(session: Session, doubt: Intent, intent: Intent) -> None:

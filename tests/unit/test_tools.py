@@ -122,6 +122,8 @@ def test_the_function_gets_the_key_only_if_it_takes_it(storage: MemoryStorage) -
     sink = Sink()
     asyncio.run(mailer(storage, sink.send).start(run_id="a"))
     asyncio.run(mailer(storage, sink.shout).start(run_id="b"))
+    asyncio.run(mailer(storage, lambda **given: sorted(given)).start(run_id="c"))
+    assert kb.open(storage)["c"]["mail"].value == ["to"]
     assert sink.calls == [lines(storage, "a")[1]["idempotencyKey"], None]
     assert lines(storage, "b")[1]["idempotencyKey"]
 
