@@ -77,12 +77,15 @@ def _refused(path: str, reason: str) -> JournalValueError:
     return JournalValueError(f"budget: {reason}.", path=path, reason=reason)
 
 
-def limits(lines: Sequence[AnyEntry], opening: Start | Resume | None = None) -> Budget | None:
-    """Return what limits a run now: the latest budget answer's, else the latest start's.
+def limits(
+    lines: Sequence[AnyEntry], opening: Start | Resume | None = None, code: Budget | None = None
+) -> Budget | None:
+    """Return what limits a run now: the answers' limits over the latest start's, else the code's.
 
     Args:
         lines: A verified journal's entries.
         opening: The entry that is about to open a session.
+        code: What the code that opens it says; a fork that begins with an answer has no other.
 
     Returns:
         None where nothing was ever set.
@@ -104,8 +107,8 @@ def limits(lines: Sequence[AnyEntry], opening: Start | Resume | None = None) -> 
         ):
             answers.append(entry.value)
     for answer in answers:
-        base = _changed(base or Budget(), answer)
-    return base
+        base = _changed(base or code or Budget(), answer)
+    return base or code
 
 
 def _recorded(payload: Payload) -> Budget | None:

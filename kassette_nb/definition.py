@@ -109,7 +109,7 @@ class Definition(msgspec.Struct, frozen=True):
     ) -> Session:
         """Return a session over a journal; without a writer it verifies."""
         lines = journal.entries if journal else []
-        budget = limits(lines, opening) or self.budget
+        budget = limits(lines, opening, self.budget)
         meter = Meter(run_id, lines, budget, opening) if budget is not None else None
         return Session(
             Cursor(run_id, lines),

@@ -24,7 +24,7 @@ from .entries import (
 from .errors import KassetteError, ReplayMismatchError
 from .journal import Journal, read
 from .lease import acquire_blocking
-from .state import Events
+from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
 from .values import JSON
 
@@ -128,6 +128,8 @@ def _set_aside(source: Journal, failed: Step) -> set[int]:
             step_id = entry.step_id
         else:
             continue
+        if isinstance(entry, Suspend | Resume) and entry.event_name == BUDGET:
+            continue  # of the run as a whole: what was decided about it stands
         # What a person decided about the failed call was about that call: its next attempt is
         # asked about anew.
         decided = isinstance(entry, Suspend | Resume) and step_id == failed.step_id
@@ -246,7 +248,8 @@ def _opening(source: Journal, cut: int, label: str | None, same_effects: bool) -
         fields["label"] = values.encode(label, what="label")
     if same_effects:
         fields["keyScope"] = Raw(msgspec.json.encode(first.key_scope or source.run_id))
-        fields["scopeFrom"] = Raw(b"%d" % (first.scope_from or 0))
+        # Cut within what the source had copied itself, what follows is the fork's own already.
+        fields["scopeFrom"] = Raw(b"%d" % min(first.scope_from or 0, cut))
     else:
         fields["scopeFrom"] = Raw(b"%d" % cut)
     return msgspec.json.encode(fields) + b"\n"

@@ -154,14 +154,18 @@ class Events:
         if step_id is None:
             count = self._counts[entry.event_name] = self._counts.get(entry.event_name, 0) + 1
             step_id = entry.event_name if count == 1 else f"{entry.event_name}#{count}"
-        if entry.event_name == IN_DOUBT and step_id in self.answers:
-            # It was answered before the attempt that is in doubt now; this is another question.
-            del self.suspends[step_id], self.answers[step_id]
+        if entry.event_name == IN_DOUBT and self.answers.pop(step_id, None) is not None:
+            # It was answered before the attempt that is in doubt now, perhaps without having been
+            # asked; this is another question.
+            self.suspends.pop(step_id, None)
         self.suspends.setdefault(step_id, entry)
         return step_id
 
     def resumed(self, entry: Resume) -> str:
-        """Take an answer and return the step id that it answers; the first answer counts."""
+        """Take an answer and return the step id that it answers; the first answer counts.
+
+        Of a tool in doubt it is the newest: each attempt may be decided, asked about or not.
+        """
         step_id = entry.step_id
         if step_id is None:
             waiting = (
@@ -170,7 +174,10 @@ class Events:
                 if suspend.event_name == entry.event_name and known not in self.answers
             )
             step_id = next(waiting, entry.event_name)
-        self.answers.setdefault(step_id, entry)
+        if entry.event_name == IN_DOUBT:
+            self.answers[step_id] = entry
+        elif entry.event_name != BUDGET:  # asked for by no call, though one may have its id
+            self.answers.setdefault(step_id, entry)
         return step_id
 
 
@@ -185,6 +192,7 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
     first, last = lines[0], lines[-1]
     assert isinstance(first, Start), "a verified journal begins with a start entry"
     copied = first.source.from_offset if first.source else 0
+    scope = first.scope_from or 0
     state = RunState("", first, None, copied, len(lines), first.timestamp, last.timestamp)
     events = Events()
     intents: dict[str, Intent] = {}
@@ -198,12 +206,14 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
         if isinstance(entry, Step):
             state.steps.append(entry)
             doubts.pop(entry.step_id, None)
+            _decided(group, entry.step_id)
             (state.prefix if entry.offset < copied else state.own).add(entry)
         elif isinstance(entry, Suspend):
             if not grouping:
                 group, grouping = {}, True
             step_id = events.suspended(entry)
-            group[step_id] = entry
+            if entry.event_name != IN_DOUBT or entry.offset >= scope:
+                group[step_id] = entry  # else about a call that is not this run's
             if entry.event_name == IN_DOUBT and step_id in intents:
                 doubts[step_id] = intents[step_id]
         elif isinstance(entry, Resume):
@@ -226,8 +236,9 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
             if entry.offset >= copied:
                 state.latest = entry
         elif isinstance(entry, Intent):
-            if entry.offset >= (first.scope_from or 0):
+            if entry.offset >= scope:
                 intents[entry.step_id] = doubts[entry.step_id] = entry
+                _decided(group, entry.step_id)
         elif isinstance(entry, Foreign):
             state.foreign.append(entry)
         elif not isinstance(entry, Note):
@@ -237,6 +248,13 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
         state.pending = [_pending(i, e, events.suspends[i], now) for i, e in group.items()]
     state.status = _status(last, state, held)
     return state
+
+
+def _decided(group: dict[str, Suspend], step_id: str) -> None:
+    """Take back a question of doubt that newer code has decided by itself."""
+    asked = group.get(step_id)
+    if asked is not None and asked.event_name == IN_DOUBT:
+        del group[step_id]
 
 
 def _count_session(state: RunState, entry: AnyEntry) -> None:

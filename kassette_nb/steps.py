@@ -228,6 +228,9 @@ async def _threaded(
     def late(outcome: Outcome) -> None:
         # Its caller was interrupted, but what it did is done and paid for.
         try:
+            if asyncio.iscoroutine(outcome.value):
+                outcome.value.close()  # nobody awaits it any more, so it has done nothing
+                return
             fill(outcome)
             session.record_now(entry)
         except BaseException as problem:

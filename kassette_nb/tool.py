@@ -168,7 +168,9 @@ def _refuse_reuse(session: Session, intent: Intent) -> None:
     if intent.idempotency_key is None:
         return
     first = session.cursor.keys.setdefault(intent.idempotency_key, intent)
-    if first.name == intent.name and same(values.decode(first.args), values.decode(intent.args)):
+    before, now = first.args, intent.args
+    known = isinstance(before, Raw) and isinstance(now, Raw)  # not kept is not another
+    if first.name == intent.name and (not known or same(values.decode(before), values.decode(now))):
         return
     raise JournalValueError(
         f"run {session.run_id!r}: idempotency_key={intent.idempotency_key!r} of tool "

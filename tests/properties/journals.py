@@ -11,6 +11,7 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
 _TYPES = {
     "start": (),
     "step": ("stepId", "name"),
+    "intent": ("stepId", "name", "idempotencyKey", "attempt"),
     "note": ("kind",),
     "suspend": ("eventName", "stepId"),
     "resume": ("eventName", "stepId", "value"),
