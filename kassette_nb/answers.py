@@ -23,13 +23,21 @@ def answer(
 ) -> Resume:
     """Return the entry that answers a question of a run; the caller holds it and appends.
 
+    What is said about a tool in doubt may name the ``attempt`` that was looked at. All attempts
+    are asked about under one step id, so this is what keeps an answer to an earlier one, which
+    somebody else answered meanwhile, from being taken for the newest.
+
     Raises:
-        EventAlreadyAnsweredError, EventMismatchError, TerminalRunError: See `find_question`.
+        EventAlreadyAnsweredError, EventMismatchError, TerminalRunError: See `find_question`; or
+            the answer names an attempt that is not the one in doubt.
         JournalValueError: The value does not survive JSON or does not fit the schema.
     """
     question = find_question(run_id, state, event)
     encoded = values.encode(value, what=f"answer to {question.step_id!r}")
-    check_answer(values.decode(encoded), question.schema, question.step_id)
+    said = values.decode(encoded)
+    if question.event == IN_DOUBT and isinstance(said, dict) and "attempt" in said:
+        _same_attempt(run_id, state, question, said.pop("attempt"))
+    check_answer(said, question.schema, question.step_id)
     return Resume(
         session=0,
         event_name=question.event,
@@ -72,6 +80,26 @@ def find_question(run_id: str, state: RunState, event: str) -> Pending:
     refuse_answered(run_id, state, event)
     refuse_ended(run_id, state)
     raise mismatch(run_id, state, repr(event))
+
+
+def _same_attempt(run_id: str, state: RunState, question: Pending, seen: JSON) -> None:
+    """Refuse what was decided about another attempt of the tool than the one in doubt now.
+
+    Raises:
+        EventAlreadyAnsweredError, EventMismatchError: It was.
+    """
+    step_id = question.step_id
+    now = next((doubt.attempt for doubt in state.doubts if doubt.step_id == step_id), None)
+    if now == seen:
+        return
+    refuse_answered(run_id, state, step_id)
+    raise EventMismatchError(
+        f"run {run_id!r}: attempt {now} of {step_id!r} is in doubt, not attempt {seen}; look again "
+        "whether that one happened.",
+        run_id=run_id,
+        event=step_id,
+        pending=(step_id,),
+    )
 
 
 def _open(state: RunState) -> list[Pending]:

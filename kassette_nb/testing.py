@@ -22,10 +22,11 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from .clock import instant
+from .entries import Intent, Step, decode
 from .errors import InvalidRunIdError, StorageError
 from .journal import read
 from .results import RunResult
-from .state import fold
+from .state import BUDGET, fold
 from .storage import Busy, Conflict, Hold, MemoryStorage, Storage, Token
 from .values import JSON
 from .workflow import Workflow
@@ -162,6 +163,27 @@ class FaultyStorage:
         return Fault(f"{self.how} at write {self.writes}")
 
 
+class _Rehearsal(FaultyStorage):
+    """Fails behind a write from ``fail_at`` on, as soon as no tool is between intent and step."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.how = "lost reply"
+        self._acting: set[str] = set()
+
+    def append(self, run_id: str, data: bytes, expected: Token, keep: int | None = None) -> Token:
+        for line in data.splitlines():
+            entry = decode(line)
+            if isinstance(entry, Intent):
+                self._acting.add(entry.step_id)
+            elif isinstance(entry, Step):
+                self._acting.discard(entry.step_id)
+        return super().append(run_id, data, expected, keep)
+
+    def _fails(self) -> bool:
+        return self.fail_at is not None and self.writes >= self.fail_at and not self._acting
+
+
 async def always_replay(
     workflow: Workflow,
     /,
@@ -172,13 +194,16 @@ async def always_replay(
     """Run a workflow with a crash behind every entry: is it deterministic?
 
     Everything recorded is replayed as often as there are entries, on a storage in memory and with
-    a clock that jumps over sleeps. Steps really run: each once, but for one of a parallel block
-    that is in flight when the crash comes.
+    a clock that jumps over sleeps. Steps and tools really run: each once, but for a step of a
+    parallel block that is in flight when the crash comes. No crash comes between the intent of a
+    tool and its result, also while others of its block are recorded: it would tell nothing about
+    the code, and leave a call in doubt that only a person could decide.
 
     Args:
         workflow: The workflow; its own storage is not touched.
         args: Its arguments.
-        answers: Answers by event name or step id.
+        answers: Answers by event name or step id. One for ``budget`` is given once, since the
+            same limits do not help twice.
         kwargs: Its arguments by name.
 
     Returns:
@@ -187,8 +212,7 @@ async def always_replay(
     Raises:
         ReplayMismatchError: The code asked for something else on a replay than it did live.
     """
-    storage = FaultyStorage(MemoryStorage("always-replay"))
-    storage.how = "lost reply"
+    storage = _Rehearsal(MemoryStorage("always-replay"))
     clock = ManualClock()
     again = Workflow(replace(workflow.definition, clock=clock), storage)
     given = dict(answers or {})
@@ -214,6 +238,8 @@ async def always_replay(
                 break
             if name in given:
                 calls.append(partial(again.resume, "run", question.step_id, given[name]))
+                if question.event == BUDGET:
+                    del given[name]
                 break
         else:
             return result

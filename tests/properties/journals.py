@@ -49,6 +49,12 @@ def check(data: bytes) -> list[Entry]:
     sessions: list[list[Entry]] = []
     recorded: set[str] = set()
     asked: set[str] = set()
+    # The newest attempt of each tool that this run may have to answer for, and what was said of it.
+    attempts: dict[str, Entry] = {}
+    said: dict[str, Entry] = {}
+    raised = 0
+    scope = lines[0].get("scopeFrom", 0) if lines else 0
+    copied = lines[0].get("source", {}).get("fromOffset", 0) if lines else 0
     grouping = False
     for number, entry in enumerate(lines):
         kind = entry["type"]
@@ -65,14 +71,42 @@ def check(data: bytes) -> list[Entry]:
             assert entry["stepId"] not in recorded, f"{entry['stepId']} is recorded twice"
             recorded.add(entry["stepId"])
             assert ("result" in entry) != ("error" in entry), entry
+            if entry.get("kind") == "tool" and number >= copied:
+                _check_tool(entry, attempts.get(entry["stepId"]), said.get(entry["stepId"]))
+            attempts.pop(entry["stepId"], None)
+        elif kind == "intent" and number >= scope:
+            before = attempts.get(entry["stepId"])
+            assert entry["stepId"] not in recorded, f"a recorded tool acts again: {entry}"
+            assert entry["attempt"] == (before["attempt"] + 1 if before else 1), entry
+            if before is not None:
+                assert before["session"] < entry["session"], "acts twice in one session"
+                assert before["idempotencyKey"] == entry["idempotencyKey"], entry
+                assert before.get("args") == entry.get("args"), entry
+            decided = said.pop(entry["stepId"], None)
+            assert decided is None or decided["value"]["action"] == "retry", entry
+            attempts[entry["stepId"]] = entry
+        elif kind == "resume" and entry["eventName"] == "in-doubt":
+            # A session that died asks nobody; its doubt can be decided all the same.
+            if number >= scope:
+                assert entry["stepId"] in attempts, f"nothing is in doubt: {entry}"
+                assert entry["stepId"] not in said, f"decided twice: {entry}"
+                said[entry["stepId"]] = entry
+            asked.discard(entry["stepId"])
         elif kind == "resume":
             assert entry["stepId"] in asked, f"nobody asked for {entry}"
             asked.remove(entry["stepId"])
+            raised += entry["eventName"] == "budget"
         elif kind == "suspend":
             if not grouping:
                 asked = set()
             assert entry["stepId"] not in asked, f"asked twice in one group: {entry}"
             asked.add(entry["stepId"])
+            if entry["eventName"] == "in-doubt" and number >= scope:
+                assert entry["stepId"] in attempts, f"nothing is in doubt: {entry}"
+                assert entry["stepId"] not in said, f"asked though it is decided: {entry}"
+                assert attempts[entry["stepId"]]["session"] < entry["session"], entry
+            if entry["eventName"] == "budget":
+                assert entry["stepId"] == ("budget" if not raised else f"budget#{raised + 1}")
         grouping = kind == "suspend"
     for session in sessions:
         _check_session(session)
@@ -80,6 +114,23 @@ def check(data: bytes) -> list[Entry]:
         assert lines[0]["type"] == "start"
         assert {"workflow", "metadata"} <= lines[0].keys()
     return lines
+
+
+def _check_tool(entry: Entry, attempt: Entry | None, said: Entry | None) -> None:
+    """Check that a tool's step tells what its newest attempt did, or what was decided about it."""
+    assert attempt is not None, f"it acted without an intent: {entry}"
+    error = entry.get("error", {}).get("name")
+    if attempt["session"] == entry["session"]:
+        assert error != "InDoubtError", entry
+        return
+    assert "startedAt" not in entry, entry
+    if said is None:
+        assert error == "InDoubtError", f"nobody decided this: {entry}"
+        return
+    value = said["value"]
+    assert value["action"] in ("record", "fail"), entry
+    assert (error == "InDoubtError") is (value["action"] == "fail"), entry
+    assert entry.get("result") == value.get("result"), entry
 
 
 def _check_session(session: list[Entry]) -> None:
@@ -102,7 +153,36 @@ def pending(lines: list[Entry]) -> list[Entry]:
     while lines[first - 1]["type"] == "suspend":
         first -= 1
     answered = {entry["stepId"] for entry in lines[last:] if entry["type"] == "resume"}
-    return [entry for entry in lines[first : last + 1] if entry["stepId"] not in answered]
+    scope = lines[0].get("scopeFrom", 0)
+    return [
+        entry
+        for entry in lines[first : last + 1]
+        if entry["stepId"] not in answered
+        # A copied call of another logical execution is not this run's to answer for.
+        and (entry["eventName"] != "in-doubt" or entry["offset"] >= scope)
+    ]
+
+
+def doubts(lines: list[Entry]) -> dict[str, Entry]:
+    """Return the newest attempts that nobody knows the outcome of, by step id."""
+    found: dict[str, Entry] = {}
+    for entry in lines:
+        if entry["type"] == "intent" and entry["offset"] >= lines[0].get("scopeFrom", 0):
+            found[entry["stepId"]] = entry
+        elif entry["type"] == "step" or (
+            entry["type"] == "resume" and entry["eventName"] == "in-doubt"
+        ):
+            found.pop(entry["stepId"], None)
+    return found
+
+
+def given_up(lines: list[Entry]) -> dict[str, Entry]:
+    """Return the errors of the tools of which it was decided that they failed, by step id."""
+    return {
+        entry["stepId"]: entry["error"]
+        for entry in lines
+        if entry["type"] == "step" and entry.get("error", {}).get("name") == "InDoubtError"
+    }
 
 
 def status(lines: list[Entry], now: str) -> str:

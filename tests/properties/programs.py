@@ -50,14 +50,19 @@ class Node:
     other: tuple[Node, ...] = ()
 
 
+#: Tools: one whose function takes the key (and one that fails with it), one that does not, and
+#: one of which doubt is a failure. Odd numbers are plain functions.
+TOOLS = ("sent", "bounces", "shouted", "strict")
+
+
 class Stage(Protocol):
     """Where a program plays: what its steps do, and who watches."""
 
-    async def act(self, key: str, node: Node) -> None:
-        """Have the step's effect; called by async steps."""
+    async def act(self, key: str, node: Node, token: str | None = None) -> None:
+        """Have the step's effect, once for a token; called by async steps."""
 
-    def act_now(self, key: str, node: Node) -> None:
-        """Have the step's effect; called by plain steps."""
+    def act_now(self, key: str, node: Node, token: str | None = None) -> None:
+        """Have the step's effect, once for a token; called by plain steps."""
 
     def see(self, key: str, value: Any) -> None:
         """Take note of what the workflow gets from a call."""
@@ -101,6 +106,8 @@ async def _perform(ctx: Any, stage: Stage, strand: Strand, node: Node) -> Any:
     kind, name = node.kind, node.name
     if kind in ("step", "thread", "weather", "slow", "fails_out"):
         return await _step(ctx, stage, strand, node)
+    if kind in TOOLS:
+        return await _caught(_tool(ctx, stage, strand, node))
     if kind in ("retried", "tired"):
         # `retried` succeeds at its last attempt, `tired` fails at all of them.
         attempts = node.number + (1 if kind == "retried" else 0)
@@ -163,15 +170,38 @@ async def _step(ctx: Any, stage: Stage, strand: Strand, node: Node) -> Any:
     return _seen(stage, key, value)
 
 
-async def _acted(stage: Stage, key: str, node: Node, seen: int) -> Any:
-    await stage.act(key, node)
-    if node.kind in ("fails", "fails_out"):
+async def _tool(ctx: Any, stage: Stage, strand: Strand, node: Node) -> Any:
+    key = strand.take(node.name)
+
+    async def send(seen: int, *, idempotency_key: str) -> Any:
+        return await _acted(stage, key, node, seen, idempotency_key)
+
+    def send_now(seen: int, *, idempotency_key: str) -> Any:
+        return _acted_now(stage, key, node, seen, idempotency_key)
+
+    async def shout(seen: int) -> Any:
+        return await _acted(stage, key, node, seen)
+
+    def shout_now(seen: int) -> Any:
+        return _acted_now(stage, key, node, seen)
+
+    ways = (send, send_now) if node.kind in ("sent", "bounces") else (shout, shout_now)
+    if node.kind == "strict":
+        ctx = ctx.with_options(on_doubt="fail")
+    return _seen(stage, key, await ctx.tool(node.name, ways[node.number % 2], seen=strand.seen))
+
+
+async def _acted(stage: Stage, key: str, node: Node, seen: int, token: str | None = None) -> Any:
+    await stage.act(key, node, token)
+    if node.kind in ("fails", "fails_out", "bounces"):
         raise Boom(f"no {key} {seen}")
     return [key, node.number, seen]
 
 
-def _acted_now(stage: Stage, key: str, node: Node, seen: int) -> Any:
-    stage.act_now(key, node)
+def _acted_now(stage: Stage, key: str, node: Node, seen: int, token: str | None = None) -> Any:
+    stage.act_now(key, node, token)
+    if node.kind == "bounces":
+        raise Boom(f"no {key} {seen}")
     return (key, node.number, seen)
 
 
@@ -229,9 +259,9 @@ class Oracle:
         self._strand = Strand(path, 0)
         self._attempts = attempts
 
-    def with_options(self, *, retry: Retry) -> Oracle:
-        """Return this ctx with so many attempts."""
-        other = Oracle(self._given, attempts=retry.attempts)
+    def with_options(self, *, retry: Retry | None = None, on_doubt: str = "") -> Oracle:
+        """Return this ctx with so many attempts; nothing is ever in doubt here."""
+        other = Oracle(self._given, attempts=retry.attempts if retry else 1)
         other._strand = self._strand
         return other
 
@@ -240,6 +270,16 @@ class Oracle:
         key = self._strand.take(name)
         self.taken("step", key)
         return await self._settled(key, fn)
+
+    async def tool(self, name: str, fn: Callable[..., Any], seen: int) -> Any:
+        """Call the function, unless it was decided that this call has failed."""
+        key = self._strand.take(name)
+        self.taken("step", key)
+        decided = self._given.get(f"{key}!")
+        if decided is not None:
+            raise StepFailedError("", step_id=key, name=decided["name"], message=decided["message"])
+        token = {"idempotency_key": key} if fn.__name__.startswith("send") else {}
+        return await self._settled(key, partial(fn, seen, **token))
 
     async def _settled(self, key: str, fn: Callable[[], Any]) -> Any:
         for left in reversed(range(self._attempts)):
@@ -329,11 +369,11 @@ class Ideal:
         self.effects: Counter[str] = Counter()
         self.values: dict[str, Any] = {}
 
-    async def act(self, key: str, node: Node) -> None:
+    async def act(self, key: str, node: Node, token: str | None = None) -> None:
         """Count the effect."""
         self.act_now(key, node)
 
-    def act_now(self, key: str, node: Node) -> None:
+    def act_now(self, key: str, node: Node, token: str | None = None) -> None:
         """Count the effect."""
         self.effects[key] += 1
         refuse_early(node, self.effects[key])
@@ -378,6 +418,10 @@ _LEAVES = (
     ("step", 24),
     ("thread", 8),
     ("fails", 8),
+    ("sent", 8),
+    ("bounces", 2),
+    ("shouted", 8),
+    ("strict", 3),
     ("retried", 5),
     ("tired", 2),
     ("suspend", 14),

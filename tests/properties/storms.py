@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from kassette_nb import RunResult, Workflow, calls, kassette, lease, state
+from kassette_nb import Budget, RunResult, Workflow, calls, kassette, lease, state
 from kassette_nb.errors import (
     EventAlreadyAnsweredError,
     EventMismatchError,
@@ -27,7 +27,15 @@ from kassette_nb.errors import (
 from kassette_nb.journal import parse
 from tests.properties import journals
 from tests.properties.machines import Clock, Disk, Killed, Process, Stuck, VirtualLoop
-from tests.properties.programs import Node, Weather, expected, perform, program, refuse_early
+from tests.properties.programs import (
+    TOOLS,
+    Node,
+    Weather,
+    expected,
+    perform,
+    program,
+    refuse_early,
+)
 
 RUN = "r"
 
@@ -40,7 +48,7 @@ class Player:
         self.process = process
         self.attempts: Counter[str] = Counter()
 
-    async def act(self, key: str, node: Node) -> None:
+    async def act(self, key: str, node: Node, token: str | None = None) -> None:
         """Take some turns of the loop, have the effect in the middle, and perhaps die."""
         self._begin(key, node)
         if node.kind == "slow" and self.storm.first("slow", key):
@@ -51,15 +59,15 @@ class Player:
             self.storm.count("weather")
             raise Weather("it rains")
         await self._wander(node.kind != "slow")
-        self._effect(key, node)
+        self._effect(key, node, token)
         await self._wander(node.kind != "slow")
         self._perhaps_die()
         self._done(key, node)
 
-    def act_now(self, key: str, node: Node) -> None:
+    def act_now(self, key: str, node: Node, token: str | None = None) -> None:
         """Have the effect at once."""
         self._begin(key, node)
-        self._effect(key, node)
+        self._effect(key, node, token)
         self._perhaps_die()
         self._done(key, node)
 
@@ -77,18 +85,42 @@ class Player:
     def _begin(self, key: str, node: Node) -> None:
         self.process.check()
         storm = self.storm
-        recorded = journals.step_ids(storm.lines())
+        lines = storm.lines()
+        recorded = journals.step_ids(lines)
         assert key not in recorded, f"{key} is recorded and runs again"
+        if node.kind in TOOLS:
+            intent = journals.doubts(lines).get(key)
+            assert intent is not None, f"{key} acts without an intent on record"
+            assert intent["session"] == lines[-1]["session"], f"{key} acts on an old intent"
         held = storm.disk.held.get(RUN)
         assert held is not None, "a step runs without the lock"
         assert held.process is self.process, "a step runs under another's lock"
         self.attempts[key] += 1
         repeated = node.kind in ("retried", "tired")
         assert self.attempts[key] == 1 or repeated, f"{key} runs twice in one session"
+        limit = storm.limit(lines)
+        if limit is not None:
+            # What this session found in doubt was spent before; it may be settled after this began.
+            settled = [e for e in lines if e["session"] == lines[-1]["session"]]
+            settled = [e for e in settled if e.get("kind") == "tool" and "startedAt" not in e]
+            spent = storm.spent(lines) + len(self.attempts.keys() - recorded) - len(settled)
+            assert spent <= limit, f"{key} is step {spent} of {limit}"
 
-    def _effect(self, key: str, node: Node) -> None:
+    def _effect(self, key: str, node: Node, token: str | None) -> None:
         self.process.check()
-        self.storm.effects[key] += 1
+        storm = self.storm
+        if token is not None:
+            known = storm.tokens.setdefault(key, token)
+            assert known == token, f"{key} has got another key"
+            if key in storm.effects:
+                storm.counts["kept from doubling"] += 1
+                return  # whoever honours the key does not act again
+        storm.effects[key] += 1
+        if node.kind in TOOLS:
+            args = journals.doubts(storm.lines())[key]["args"]
+            told = [key, node.number, args["seen"]]
+            storm.happened[key] = None if node.kind == "bounces" else told
+        assert storm.effects[key] == 1 or node.kind not in TOOLS, f"{key} acts twice"
         refuse_early(node, self.attempts[key])
 
     def _done(self, key: str, node: Node) -> None:
@@ -126,6 +158,11 @@ class Storm:
         self.seen: dict[str, Any] = {}
         self.sent: dict[int, Any] = {}
         self.done: list[tuple[Process, str]] = []
+        self.tokens: dict[str, str] = {}
+        #: What a person finds who looks after a tool: its result, or None where it has failed.
+        self.happened: dict[str, Any] = {}
+        # Some programs are told how many steps they may take, and get more when they ask.
+        self.budget = self.chance.randint(0, 6) if self.chance.random() < 0.2 else None
         self.jobs = 0
         self.openings = 0
         self._firsts: set[tuple[str, str]] = set()
@@ -194,6 +231,20 @@ class Storm:
         """Return the state as our own reading of the rules has it."""
         return journals.status(self.lines(), self.now())
 
+    def limit(self, lines: list[journals.Entry]) -> int | None:
+        """Return how many steps may have been taken in the end."""
+        answers = [
+            entry["value"]["max_steps"]
+            for entry in lines
+            if entry["type"] == "resume" and entry["eventName"] == "budget"
+        ]
+        return answers[-1] if answers else self.budget
+
+    def spent(self, lines: list[journals.Entry]) -> int:
+        """Return how many steps are recorded that count."""
+        free = "value", "sleep"
+        return sum(e["type"] == "step" and e["kind"] not in free for e in lines)
+
     def questions(self) -> list[str]:
         """Return the step ids that wait for an answer."""
         waiting = journals.pending(self.lines())
@@ -214,8 +265,10 @@ class Storm:
             ]
             assert lines[-1]["session"] <= self.openings, "more sessions than calls"
         for entry in lines:
-            if entry["type"] == "step" and entry.get("kind") == "step":
-                assert self.effects[entry["stepId"]], f"a lost effect: {entry['stepId']}"
+            if entry["type"] == "step" and entry.get("kind") in ("step", "tool"):
+                decided = entry.get("error", {}).get("name") == "InDoubtError"
+                happened = entry["stepId"] in self.effects
+                assert happened or decided, f"a lost effect: {entry['stepId']}"
 
     # ---------------------------------------------------------------------------- what happens
 
@@ -326,7 +379,13 @@ class Storm:
             assert seed == self.seed
             return await perform(ctx, Player(self, process), self.nodes)
 
-        made = kassette(name="storm", storage=process, transient=(Weather,), clock=self.clock)
+        made = kassette(
+            name="storm",
+            storage=process,
+            transient=(Weather,),
+            clock=self.clock,
+            budget=None if self.budget is None else Budget(max_steps=self.budget),
+        )
         return made(body)
 
     def _choose(self, alone: bool) -> tuple[str, Any]:
@@ -338,6 +397,8 @@ class Storm:
         menu: list[tuple[str, Any]] = []
         if status in ("interrupted", "ready"):
             menu += [("start", 0), ("start", None), ("recover", 0)]
+            # A person may look after a call that was cut off before anybody asks.
+            menu += [("resume", key) for key in journals.doubts(self.lines())][:1]
         if questions:
             menu += [("resume", chance.choice(questions))] * 3
         if status == "suspended" and not questions:
@@ -353,8 +414,25 @@ class Storm:
         if action == "recover":
             return await workflow.recover()
         number = len(self.sent)
-        self.sent[number] = {"answer": number, "to": argument}
+        self.sent[number] = self._answer(number, argument)
         return await workflow.resume(RUN, argument, self.sent[number], by=f"caller {number}")
+
+    def _answer(self, number: int, key: str) -> dict[str, Any]:
+        """Return what a person says; of a tool in doubt, after a look at what really happened."""
+        lines = self.lines()
+        doubt = journals.doubts(lines).get(key)
+        if key.startswith("budget"):
+            self.counts["raised"] += 1
+            return {"max_steps": self.spent(lines) + self.chance.randint(0, 5)}
+        if doubt is None:
+            return {"answer": number, "to": key}
+        said: dict[str, Any] = {"action": "retry", "attempt": doubt["attempt"]}
+        if self.chance.random() < 0.1 or self.happened.get(key, "") is None:
+            said = {**said, "action": "fail", "error": f"given up by {number}"}
+        elif key in self.effects:
+            said = {**said, "action": "record", "result": self.happened[key]}
+        self.counts[f"said {said['action']}"] += 1
+        return said
 
     def _judge_error(
         self, process: Process, action: str, argument: Any, problem: BaseException, alone: bool
@@ -386,8 +464,10 @@ class Storm:
         assert isinstance(result, RunResult)
         lines = self.lines()
         if action == "resume":
-            mine = [e for e in lines if e["type"] == "resume" and e["value"]["to"] == argument]
-            assert mine, "an answer that was taken is not on record"
+            said = [e["value"] for e in lines if e["type"] == "resume"]
+            assert any(value in self.sent.values() for value in said), (
+                "an answer that was taken is not on record"
+            )
         if not alone or process.disturbed:
             return
         status = self.status()
@@ -401,6 +481,8 @@ class Storm:
         """Compare the ended run with an execution that nothing happened to."""
         lines = self.lines()
         given = {**journals.answers(lines), **journals.values(lines)}
+        given_up = journals.given_up(lines)
+        given.update({f"{key}!": error for key, error in given_up.items()})
         status, outcome, ideal = await expected(self.nodes, given)
         last = lines[-1]
         if status == "success":
@@ -408,7 +490,8 @@ class Storm:
         else:
             told = last.get("error", {})
             assert (last["type"], told.get("name"), told.get("message")) == ("error", *outcome)
-        assert self.effects.keys() == ideal.effects.keys(), "lost or doubled effects"
+        # What was given up may have happened or not; all else happened.
+        assert self.effects.keys() - given_up == ideal.effects.keys(), "lost or doubled effects"
         assert journals.step_ids(lines) >= ideal.effects.keys()
         for key, value in self.seen.items():
             assert ideal.values[key] == value

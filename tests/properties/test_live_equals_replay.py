@@ -335,11 +335,11 @@ class Recorder:
         self.trace: list[tuple[str, Any]] = []
         self.attempts: Counter[str] = Counter()
 
-    async def act(self, key: str, node: Node) -> None:
+    async def act(self, key: str, node: Node, token: str | None = None) -> None:
         await asyncio.sleep(0)
         self.act_now(key, node)
 
-    def act_now(self, key: str, node: Node) -> None:
+    def act_now(self, key: str, node: Node, token: str | None = None) -> None:
         self.attempts[key] += 1
         refuse_early(node, self.attempts[key])
 

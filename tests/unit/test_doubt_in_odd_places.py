@@ -8,7 +8,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import Budget, MemoryStorage, kassette
-from kassette_nb.errors import EventMismatchError, StepFailedError
+from kassette_nb.errors import EventAlreadyAnsweredError, EventMismatchError, StepFailedError
 from tests.properties import journals
 
 
@@ -108,6 +108,29 @@ def test_an_unasked_answer_of_another_type_is_asked_about(storage: MemoryStorage
     assert asyncio.run(flow.start(run_id="r")).event == "mail"
     assert kb.open(storage)["r"].fold().doubts
     assert asyncio.run(flow.resume("r", "mail", {"action": "record", "result": 7})).result == 7
+
+
+def test_an_answer_about_an_earlier_attempt_is_not_taken_for_a_later_one(
+    storage: MemoryStorage,
+) -> None:
+    sink = Sink(deaths=2)
+    flow = mailer(storage, sink.shout)
+    crash(flow.start(run_id="r"))
+    asyncio.run(flow.start(run_id="r"))
+    with pytest.raises(EventMismatchError, match="attempt 1"):
+        asyncio.run(flow.resume("r", "mail", {"action": "retry", "attempt": 7}))
+    # Two people look at attempt 1; one is first, and a crash makes attempt 2.
+    crash(flow.resume("r", "mail", {"action": "retry", "attempt": 1}, by="ana"))
+    asyncio.run(flow.start(run_id="r"))
+    before = lines(storage)
+    with pytest.raises(EventAlreadyAnsweredError, match="ana"):
+        asyncio.run(flow.resume("r", "mail", {"action": "retry", "attempt": 1}, by="bob"))
+    with pytest.raises(EventAlreadyAnsweredError, match="ana"):
+        kb.open(storage)["r"].respond({"action": "retry", "attempt": 1}, event="mail")
+    assert lines(storage) == before
+    answer = {"action": "record", "result": "seen", "attempt": 2}
+    assert asyncio.run(flow.resume("r", "mail", answer)).result == "seen"
+    assert len(sink.acts) == 2
 
 
 # ------------------------------------------------------------------------------------- forks
