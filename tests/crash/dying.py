@@ -19,8 +19,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # noqa: F401  # what checks answers: once here instead of in each child
+
 import kassette_nb as kb
-from kassette_nb import codehash, kassette, steps
+from kassette_nb import codehash, kassette, steps, tool
 from kassette_nb.clock import SystemClock
 
 #: Where a process can be when it is killed.
@@ -40,7 +42,10 @@ PHASES = (
 #: Where a process can be told to end itself, for a certain step or kind of line; beside these, in
 #: any phase of the process itself.
 POINTS = ("before call", "inside", "after call", "mid-write", "before sync", "after sync")
-_CODES = {phase: code for code, phase in enumerate(PHASES, 1)}
+#: Where it can be for a tool, and be told to end itself.
+TOOL_PHASES = ("before intent", "between intent and act", "between act and result")
+_ALL = (*PHASES, *TOOL_PHASES)
+_CODES = {phase: code for code, phase in enumerate(_ALL, 1)}
 _SIZE = 64
 #: What counts before all else (the disk), the process, and its steps.
 _FIRST, _PROCESS, _STEPS = 0, 1, 2
@@ -76,6 +81,7 @@ class Watch:
         os.write = self.write  # type: ignore[assignment]  # the same, in pieces
         os.fsync = self.fsync
         vars(steps)["code_hash"] = self.before_call
+        vars(tool)["code_hash"] = self.before_intent
 
     def process(self, phase: str) -> None:
         self._memory[_PROCESS] = _CODES[phase]
@@ -102,6 +108,18 @@ class Watch:
 
     def acted(self, name: str) -> None:
         self._step(name, "after call")
+
+    # --------------------------------------------------------------------------- a tool
+
+    def before_intent(self, fn: Callable[..., object]) -> str | None:
+        name: str = getattr(fn, "step_id", "")
+        self.tool(name, "before intent")
+        self.pause()
+        return self._hash(fn)
+
+    def tool(self, name: str, phase: str) -> None:
+        self._step(name, phase)
+        self._die(phase, name)
 
     # --------------------------------------------------------------------------- the disk
 
@@ -139,11 +157,17 @@ class Watch:
         if ours:
             self._die("after sync", self._target)
         self.pause()
+        intents = []
         for name, slot in self._slots.items():
-            if any(line_is(name, line) for line in lines):
+            found = [line for line in lines if line_is(name, line)]
+            if any(line_is("intent", line) for line in found):
+                intents.append(name)
+            elif found:
                 self._memory[slot] = 0
         self.process("between steps")
         self._memory[_FIRST] = 0
+        for name in intents:
+            self.tool(name, "between intent and act")
 
     def _step(self, name: str, phase: str) -> None:
         with self._lock:
@@ -171,12 +195,12 @@ def phase(shared: mmap.mmap) -> str:
     if not shared[_FIRST] and not shared[_PROCESS]:
         return "starting"
     if shared[_FIRST]:
-        return PHASES[shared[_FIRST] - 1]
+        return _ALL[shared[_FIRST] - 1]
     at = set(shared[_STEPS:])
-    for each in ("after call", "before call", "inside"):
+    for each in (*reversed(TOOL_PHASES), "after call", "before call", "inside"):
         if _CODES[each] in at:
             return each
-    return PHASES[shared[_PROCESS] - 1]
+    return _ALL[shared[_PROCESS] - 1]
 
 
 def line_is(target: str, line: bytes) -> bool:
@@ -332,7 +356,85 @@ def short(watch: Watch, storage: Path) -> kb.Workflow:
     return short
 
 
-WORKFLOWS = {"journey": journey, "short": short}
+class Sink:
+    """Where tools act: a file of the world outside, which keeps what a killed process did.
+
+    Whoever brings a key that it knows does not act again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def act(self, name: str, key: str | None = None) -> None:
+        known = self._path.read_text().splitlines() if self._path.exists() else []
+        if key is not None and any(line.endswith(f" {key}") for line in known):
+            return
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(descriptor, f"{name} {key or '-'}\n".encode())
+        finally:
+            os.close(descriptor)
+
+
+def errand(watch: Watch, sink: Sink, name: str, *, keyed: bool, wait: bool) -> Callable[..., Any]:
+    """Make a tool's function: one that takes the key or does not, a coroutine or a plain one."""
+
+    def act(key: str | None) -> str:
+        watch.pause(SECONDS_INSIDE)
+        sink.act(name, key)
+        watch.tool(name, "between act and result")
+        watch.pause(SECONDS_INSIDE)
+        return f"{name} done"
+
+    async def send(to: str, *, idempotency_key: str) -> str:
+        await asyncio.sleep(0)
+        return act(idempotency_key)
+
+    async def shout(to: str) -> str:
+        await asyncio.sleep(0)
+        return act(None)
+
+    def send_now(to: str, *, idempotency_key: str) -> str:
+        return act(idempotency_key)
+
+    def shout_now(to: str) -> str:
+        return act(None)
+
+    ways = {(True, True): send, (True, False): send_now, (False, True): shout}
+    chosen: Callable[..., Any] = ways.get((keyed, wait), shout_now)
+    chosen.step_id = name  # type: ignore[attr-defined]
+    return chosen
+
+
+def errands(watch: Watch, storage: Path) -> kb.Workflow:
+    """Tools with a key and without one, after each other and side by side."""
+    sink = Sink(storage.parent / "sink")
+
+    async def run(ctx: kb.Context, path: str, wait: bool) -> list[str]:
+        found = []
+        for name in ("send", "shout"):
+            make = errand(watch, sink, path + name, keyed=name == "send", wait=wait)
+            found.append(await ctx.tool(name, make, to=path))
+        return found
+
+    @kassette(storage=storage, name="errands", clock=Clock(watch))
+    async def errands(ctx: kb.Context) -> list[Any]:
+        watch.process("replaying")
+        told: list[Any] = [await run(ctx, "", wait=False)]
+
+        async def left(ctx: kb.Context) -> list[str]:
+            return await run(ctx, "left/", wait=True)
+
+        async def right(ctx: kb.Context) -> list[str]:
+            return await run(ctx, "right/", wait=False)
+
+        told.append(await ctx.parallel({"left": left, "right": right}))
+        return told
+
+    return errands
+
+
+WORKFLOWS = {"journey": journey, "short": short, "errands": errands}
 
 
 def live(told: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from kassette_nb.entries import Suspend
 from kassette_nb.journal import read
 from kassette_nb.storage import LocalStorage
 
-from .dying import PHASES, POINTS, memory, phase
+from .dying import PHASES, POINTS, TOOL_PHASES, memory, phase
 from .forking import Nursery
 
 ANSWERS: dict[str, Any] = {
@@ -34,6 +34,8 @@ ANSWERS: dict[str, Any] = {
 }
 #: Kills at named points, for the table at the end.
 NAMED: Counter[str] = Counter()
+#: What a person found who looked after a tool in doubt.
+SAID: Counter[str] = Counter()
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,8 @@ class Trail:
         self.lives = self.kills = 0
         self.lines: list[dict[str, Any]] = []
         self.phases: Counter[str] = Counter()
+        #: Of which tools a person was asked, and whether it had happened.
+        self.asked: list[tuple[str, bool]] = []
         self._nursery = nursery
         self._phase = memory(folder)
         self._whole = b""
@@ -79,6 +83,12 @@ class Trail:
         log = self.folder / "effects"
         lines = log.read_text().splitlines() if log.exists() else []
         return Counter(line.split()[1] for line in lines)
+
+    def acts(self) -> Counter[str]:
+        """How often each tool has acted, as its sink tells."""
+        sink = self.folder / "sink"
+        lines = sink.read_text().splitlines() if sink.exists() else []
+        return Counter(line.split()[0] for line in lines)
 
     def live(self, do: str = "start", after: float | None = None, **told: Any) -> bool:
         """One process; returns whether it was killed, when all that must hold was found to hold."""
@@ -111,6 +121,10 @@ class Trail:
             self._kills_while_unrecorded.update(effects.keys() - recorded)
         for step, count in effects.items():
             assert count <= 1 + self._kills_while_unrecorded[step], step
+        acts = self.acts()
+        assert set(acts.values()) <= {1}, f"a tool has acted twice: {acts}"
+        tools = {e["stepId"] for e in self.lines if e["type"] == "step" and e["kind"] == "tool"}
+        assert tools <= acts.keys(), "a tool is recorded that has not acted"
 
     def finish(self, value: Any) -> None:
         """What must hold at the end of it all."""
@@ -140,19 +154,30 @@ def travel(trail: Trail, chance: random.Random | None = None, kills: int = 1 << 
             trail.live("recover" if again else "start", after())
             continue
         folded = trail.run.fold()
-        if not folded.questions:
+        if not folded.waits:
             timer = instant(str(folded.pending[0].deadline)) - datetime.now(UTC)
             time.sleep(max(0.0, timer.total_seconds()))
             trail.live("recover", after())
             continue
-        event = folded.questions[0].step_id
-        value = ANSWERS[event.rpartition("/")[2]]
+        event = folded.waits[0].step_id
+        if folded.waits[0].event == "in-doubt":
+            value = look_after(trail, event)
+        else:
+            value = ANSWERS[event.rpartition("/")[2]]
         if chance and chance.random() < 0.5:
             # This process does not have the code: one line, and somebody else goes on.
             trail.run.respond(value, by="the harness", event=event)
             trail.look(killed=False)
         else:
             trail.live("resume", after(), event=event, value=value)
+
+
+def look_after(trail: Trail, step: str) -> dict[str, Any]:
+    """Say what a person says of a tool in doubt who has looked whether it happened."""
+    happened = trail.acts()[step]
+    SAID["it happened" if happened else "it did not"] += 1
+    trail.asked.append((step, bool(happened)))
+    return {"action": "record", "result": f"{step} done"} if happened else {"action": "retry"}
 
 
 def uncrashed(nursery: Nursery, folder: Path, workflow: str) -> Any:
@@ -328,3 +353,56 @@ def test_a_run_killed_at_random_moments_ends_as_if_nothing_had_happened(
     print(f"  {'at':<14}{'random':>7}{'named':>7}")
     for name in PHASES:
         print(f"  {name:<14}{phases[name]:>7}{NAMED[name]:>7}")
+
+
+# --------------------------------------------------------------------------------------- tools
+
+DONE = [
+    ["send done", "shout done"],
+    {name: [f"{name}/send done", f"{name}/shout done"] for name in ("left", "right")},
+]
+ERRANDS = {f"{path}{name}" for path in ("", "left/", "right/") for name in ("send", "shout")}
+
+
+@pytest.mark.parametrize("step", sorted(ERRANDS))
+@pytest.mark.parametrize("point", TOOL_PHASES)
+def test_a_tool_killed_at_a_point_acts_once(
+    nursery: Nursery, tmp_path: Path, step: str, point: str
+) -> None:
+    trail = Trail(nursery, tmp_path, "errands")
+    assert trail.live(point=point, target=step)
+    assert trail.phases.keys() == {point}
+    intents = {line["stepId"] for line in trail.lines if line["type"] == "intent"}
+    assert (step in intents) is (point != "before intent")
+    assert trail.acts()[step] == (point == "between act and result")
+    assert step not in trail.recorded
+    travel(trail)
+    trail.finish(DONE)
+    assert trail.acts() == Counter(ERRANDS)
+    # Without the key only a person can tell; whoever honours it needs nobody.
+    asked = [happened for asked, happened in trail.asked if asked == step]
+    unclear = step.endswith("shout") and point != "before intent"
+    assert asked == ([point == "between act and result"] if unclear else [])
+
+
+@pytest.mark.parametrize("least", [10, pytest.param(150, marks=pytest.mark.slow)])
+def test_tools_killed_at_random_moments_act_once(
+    nursery: Nursery, tmp_path: Path, least: int
+) -> None:
+    chance = random.Random(20261201)
+    phases: Counter[str] = Counter()
+    runs = 0
+    while min(phases[name] + NAMED[name] for name in TOOL_PHASES) < least:
+        folder = tmp_path / str(runs)
+        folder.mkdir()
+        trail = Trail(nursery, folder, "errands", slow=True)
+        travel(trail, chance, kills=12)
+        trail.finish(DONE)
+        assert trail.acts() == Counter(ERRANDS)
+        phases += trail.phases
+        runs += 1
+    print(f"\n{phases.total()} kills over {runs} runs of tools; {dict(SAID)}")
+    print(f"  {'at':<24}{'random':>7}{'named':>7}")
+    for name in (*TOOL_PHASES, *PHASES):
+        if phases[name] or name in TOOL_PHASES:
+            print(f"  {name:<24}{phases[name]:>7}{NAMED[name]:>7}")
