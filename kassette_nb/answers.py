@@ -124,6 +124,15 @@ def _open(state: RunState) -> list[Pending]:
     ]
 
 
+def asked(state: RunState, question: Pending) -> bool:
+    """Tell whether a session has asked this, so that its answer may wait until the run is free.
+
+    A doubt that nobody has asked about is one only if no session is alive. What a person saw of
+    a call that was still running may be wrong when the run becomes free.
+    """
+    return any(question.step_id == wait.step_id for wait in state.waits)
+
+
 def refuse_plain(run_id: str, question: Pending) -> None:
     """Refuse a yes or no where neither is an answer.
 

@@ -28,10 +28,12 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
         KassetteError: See `kassette_nb.run.Run.respond`; nothing was written.
     """
     by = person() if by is None else by
-    answers.find_question(run.run_id, run.fold(), event)
+    folded = run.fold()
+    question = answers.find_question(run.run_id, folded, event)
+    patience = lease.PATIENCE if answers.asked(folded, question) else 0.0
     workflow = run.workflow
     try:
-        hold = lease.acquire_blocking(run.storage, run.run_id)
+        hold = lease.acquire_blocking(run.storage, run.run_id, patience)
     except RunBusyError:
         answers.refuse_answered(run.run_id, run.fold(), event)
         raise

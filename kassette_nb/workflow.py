@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from . import background, blocking, lease, recovery, results, state, verification
 from . import fork as forks
-from .answers import answer, find_question, refuse_answered, refuse_ended
+from .answers import answer, asked, find_question, refuse_answered, refuse_ended
 from .budget import Budget
 from .definition import Definition, cancel_overdue, live
 from .entries import Cancel, Resume
@@ -305,9 +305,11 @@ class Workflow:
     ) -> tuple[Hold, Journal, Resume]:
         # Asked first without the lock: a late answer is told at once, and an unknown run leaves
         # no lock file behind.
-        find_question(run_id, self.definition.fold(read(self.storage, run_id)), event)
+        folded = self.definition.fold(read(self.storage, run_id))
+        question = find_question(run_id, folded, event)
         try:
-            hold = await lease.acquire(self.storage, run_id)
+            patience = lease.PATIENCE if asked(folded, question) else 0.0
+            hold = await lease.acquire(self.storage, run_id, patience)
         except RunBusyError:
             # Whoever was first may still be running on the answer.
             refuse_answered(run_id, self.definition.fold(read(self.storage, run_id)), event)

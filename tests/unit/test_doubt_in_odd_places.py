@@ -1,6 +1,7 @@
 """Doubt and budgets where they are easily lost: second attempts, forks, retries, changed code."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,12 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import Budget, MemoryStorage, kassette
-from kassette_nb.errors import EventAlreadyAnsweredError, EventMismatchError, StepFailedError
+from kassette_nb.errors import (
+    EventAlreadyAnsweredError,
+    EventMismatchError,
+    RunBusyError,
+    StepFailedError,
+)
 from tests.properties import journals
 
 
@@ -131,6 +137,45 @@ def test_an_answer_about_an_earlier_attempt_is_not_taken_for_a_later_one(
     answer = {"action": "record", "result": "seen", "attempt": 2}
     assert asyncio.run(flow.resume("r", "mail", answer)).result == "seen"
     assert len(sink.acts) == 2
+
+
+@pytest.mark.parametrize("settle", [True, False])
+def test_a_call_that_is_still_running_cannot_be_decided(
+    storage: MemoryStorage, settle: bool
+) -> None:
+    acts: list[int] = []
+    looked, dies = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        looked.set()
+        dies.wait(10)
+        acts.append(1)
+        raise ConnectionError("reset")
+
+    @kassette(storage=storage, name="odd", transient=(ConnectionError,))
+    async def flow(ctx: kb.Context) -> Any:
+        return await ctx.tool("mail", slow)
+
+    async def decide() -> None:
+        if settle:
+            await asyncio.to_thread(kb.open(storage)["r"].settle, "retry")
+        else:
+            await flow.resume("r", "mail", {"action": "retry", "attempt": 1})
+
+    async def scenario() -> None:
+        task = asyncio.create_task(flow.start(run_id="r"))
+        await asyncio.to_thread(looked.wait)
+        # A person has seen that nothing happened, and says so just before it does.
+        threading.Timer(0.2, dies.set).start()
+        with pytest.raises(RunBusyError):
+            await decide()
+        with pytest.raises(ConnectionError):
+            await task
+        assert (await flow.start(run_id="r")).event == "mail"
+
+    asyncio.run(scenario())
+    assert acts == [1]
+    assert [line["type"] for line in lines(storage)] == ["start", "intent", "start", "suspend"]
 
 
 # ------------------------------------------------------------------------------------- forks
@@ -339,8 +384,6 @@ def test_a_function_that_takes_the_key_from_now_on_runs_again_with_it(
 
 
 def test_a_coroutine_that_nobody_awaited_any_more_has_not_acted(storage: MemoryStorage) -> None:
-    import threading
-
     acts: list[int] = []
     called, go = threading.Event(), threading.Event()
 
