@@ -400,10 +400,10 @@ def errand(watch: Watch, sink: Sink, name: str, *, keyed: bool, wait: bool) -> C
     def shout_now(to: str) -> str:
         return act(None)
 
-    ways = {(True, True): send, (True, False): send_now, (False, True): shout}
-    chosen: Callable[..., Any] = ways.get((keyed, wait), shout_now)
-    chosen.step_id = name  # type: ignore[attr-defined]
-    return chosen
+    chosen: Any = (send if wait else send_now) if keyed else (shout if wait else shout_now)
+    chosen.step_id = name
+    made: Callable[..., Any] = chosen
+    return made
 
 
 def errands(watch: Watch, storage: Path) -> kb.Workflow:

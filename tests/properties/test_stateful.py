@@ -7,6 +7,7 @@ the other. A crash lets some of the writes happen, and perhaps one more whose re
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -46,6 +47,8 @@ PATIENCE = 100.0  # seconds until nobody may approve any more
 GATES = ("left/ok", "right/ok")
 #: The steps and questions in the order of the workflow; the gates are one block.
 PLAN = ("plan", "look", "approve", "gates", "act", "pay")
+#: The tools among them: the first asks when in doubt, the second takes the key and runs again.
+TOOLS = ("act", "pay")
 ENDED = ("completed", "failed", "cancelled")
 
 
@@ -65,15 +68,33 @@ class Line:
     failed: bool = False
     more: bool = False
     deadline: str | None = None
+    attempt: int | None = None
 
 
 @dataclass
 class Run:
-    """A run as the model sees it; lines before ``copied`` are its source's."""
+    """A run as the model sees it; lines before ``copied`` are its source's.
+
+    Intents before ``scope`` are of another logical execution.
+    """
 
     name: str
     lines: list[Line] = field(default_factory=list)
     copied: int = 0
+    scope: int = 0
+
+    def attempt(self, tool: str) -> tuple[int, Any]:
+        """Return the newest attempt that has no outcome, and what was said of it; 0 without one."""
+        found: tuple[int, Any] = 0, None
+        for number, line in enumerate(self.lines):
+            if line.id == tool and number >= self.scope:
+                if line.kind == "intent":
+                    found = line.attempt or 0, None
+                elif line.kind == "resume" and found[0]:
+                    found = found[0], line.value
+                elif line.kind == "step":
+                    found = 0, None
+        return found
 
     def steps(self) -> dict[str, Line]:
         return {line.id: line for line in self.lines if line.kind == "step"}
@@ -84,8 +105,10 @@ class Run:
     def pending(self) -> list[Line]:
         group: list[Line] = []
         last = ""
-        for line in self.lines:
-            if line.kind == "suspend":
+        for number, line in enumerate(self.lines):
+            if line.kind == "suspend" and line.id in TOOLS and number < self.scope:
+                pass
+            elif line.kind == "suspend":
                 group = [*group, line] if last == "suspend" else [line]
             elif line.kind == "resume":
                 group = [each for each in group if each.id != line.id]
@@ -135,6 +158,11 @@ class Machine(RuleBasedStateMachine):
                 raise LookupError("nothing to act on")
             return f"{name} done"
 
+        def pay(idempotency_key: str) -> str:
+            self.ran.append("pay")
+            assert idempotency_key.startswith("k1:")
+            return "pay done"
+
         async def fails() -> None:
             self.ran.append("look")
             raise ValueError("nothing to see")
@@ -151,9 +179,9 @@ class Machine(RuleBasedStateMachine):
                 look = failed.message
             approve = await ctx.suspend("approve", timeout=PATIENCE)
             gates = await ctx.parallel({"left": gate, "right": gate})
-            act = await ctx.step("act", work, "act")
-            pay = await ctx.step("pay", work, "pay")
-            return [number, plan, look, approve, *gates.values(), act, pay]
+            act = await ctx.tool("act", work, name="act")
+            paid = await ctx.tool("pay", pay)
+            return [number, plan, look, approve, *gates.values(), act, paid]
 
         return machine
 
@@ -163,6 +191,7 @@ class Machine(RuleBasedStateMachine):
         """Return the writes of a session that nothing happens to."""
         steps = run.steps()
         answers = {**run.answers(), opening.id: opening.value} if opening.id else run.answers()
+        run = Run(run.name, [*run.lines, opening], run.copied, run.scope)
         writes = [[opening]]
         for item in PLAN:
             if item == "approve" and item not in answers:
@@ -179,7 +208,15 @@ class Machine(RuleBasedStateMachine):
             if item in ("approve", "gates"):
                 continue
             line = steps.get(item)
-            if line is None:
+            attempt, said = run.attempt(item)
+            if attempt and said is None and item == "act":
+                return [*writes, [Line("suspend", item)]]
+            if said is not None and said["action"] != "retry":
+                line = Line("step", item, said.get("result"), said["action"] == "fail")
+                writes.append([line])
+            elif line is None:
+                if item in TOOLS:
+                    writes.append([Line("intent", item, attempt=attempt + 1)])
                 failed = item == "look" or (item == "act" and self.broken)
                 line = Line("step", item, None if failed else f"{item} done", failed)
                 writes.append([line])
@@ -307,21 +344,59 @@ class Machine(RuleBasedStateMachine):
         else:
             assert isinstance(found, EventMismatchError)
 
-    @rule(name=runs, event=st.sampled_from(("approved", "plan", "gates", "timer")))
+    @rule(
+        name=runs,
+        tool=st.sampled_from(TOOLS),
+        action=st.sampled_from(("record", "retry", "fail")),
+        unseen=st.booleans(),
+    )
+    def settle(self, name: str, tool: str, action: str, unseen: bool) -> None:
+        run = self.model[name]
+        attempt, said = run.attempt(tool)
+        value: dict[str, Any] = {"action": action}
+        if action == "record":
+            value["result"] = "seen"
+        if run.status() not in ENDED and attempt and said is None:
+            if unseen:  # another attempt than the one in doubt
+                found = self._do(self.workflow.resume(name, tool, {**value, "attempt": 99}))
+                assert isinstance(found, EventMismatchError | EventAlreadyAnsweredError)
+                return
+            self._go(run, self.workflow.resume(name, tool, value), Line("resume", tool, value))
+            return
+        found = self._do(self.workflow.resume(name, tool, value))
+        if tool in run.answers():
+            assert isinstance(found, EventAlreadyAnsweredError)
+        elif run.status() in ENDED:
+            assert isinstance(found, TerminalRunError)
+        else:
+            assert isinstance(found, EventMismatchError)
+
+    @rule(name=runs, event=st.sampled_from(("approved", "plan", "gates", "timer", "in-doubt")))
     def answer_what_nobody_asked(self, name: str, event: str) -> None:
+        if event == "in-doubt" and (self._doubts(name) or set(TOOLS) & self._answers(name)):
+            return
         found = self._do(self.workflow.resume(name, event, True))
         ended = self.model[name].status() in ENDED
         assert isinstance(found, TerminalRunError if ended else EventMismatchError)
 
-    @rule(target=runs, name=runs, data=st.data())
-    def fork(self, name: str, data: st.DataObject) -> Any:
+    def _doubts(self, name: str) -> list[tuple[str, int]]:
+        run = self.model[name]
+        found = {tool: run.attempt(tool) for tool in TOOLS}
+        return [(tool, attempt) for tool, (attempt, said) in found.items() if attempt and not said]
+
+    def _answers(self, name: str) -> set[str]:
+        return set(self.model[name].answers())
+
+    @rule(target=runs, name=runs, data=st.data(), same=st.booleans())
+    def fork(self, name: str, data: st.DataObject, same: bool) -> Any:
         run = self.model[name]
         last = len(run.lines) - (run.status() in ENDED)
-        ids = [line.id for line in run.lines if line.kind in ("step", "suspend")]
+        kinds = ("step", "suspend", "intent")
+        ids = [line.id for line in run.lines if line.kind in kinds]
         at = data.draw(st.one_of(st.integers(0, last), *([st.sampled_from(ids)] if ids else [])))
-        made = self._do(self.workflow.fork(name, at=at))
-        cut = at if isinstance(at, int) else self._offset(run, at, ("step", "suspend"))
-        return self._forked(run, made, run.lines[: max(cut, 1)])
+        made = self._do(self.workflow.fork(name, at=at, same_effects=same))
+        cut = max(1, at if isinstance(at, int) else self._offset(run, at, kinds))
+        return self._forked(run, made, run.lines[:cut], min(run.scope, cut) if same else cut)
 
     @rule(target=runs, name=runs, data=st.data(), value=st.text(max_size=3))
     def fork_with_another_value(self, name: str, data: st.DataObject, value: str) -> Any:
@@ -332,7 +407,8 @@ class Machine(RuleBasedStateMachine):
         step = data.draw(st.sampled_from(sorted(steps)))
         made = self._do(self.workflow.fork(name, override={step: value}))
         cut = self._offset(run, step, ("step",))
-        return self._forked(run, made, [*run.lines[:cut], Line("step", step, value)])
+        lines = [*run.lines[:cut], Line("step", step, value)]
+        return self._forked(run, made, lines, len(lines))
 
     @rule(target=runs, name=runs)
     def retry(self, name: str) -> Any:
@@ -343,19 +419,24 @@ class Machine(RuleBasedStateMachine):
             return multiple()
         failed = self._offset(run, run.lines[-1].id, ("step",))
         lines = list(run.lines[:-1])
-        lines[failed] = Line("note")
         assert failed == len(lines) - 1, "nothing is behind it in this workflow"
-        return self._forked(run, made, lines)
+        for number, line in enumerate(lines):
+            # What was said of the failed call was said of that attempt.
+            decided = line.kind in ("suspend", "resume") and line.id == lines[failed].id
+            if decided or number == failed:
+                lines[number] = dataclasses.replace(line, kind="note", id="")
+        lines[failed] = Line("note")
+        return self._forked(run, made, lines, run.scope)
 
     def _offset(self, run: Run, step_id: str, kinds: tuple[str, ...]) -> int:
         return next(i for i, li in enumerate(run.lines) if li.id == step_id and li.kind in kinds)
 
-    def _forked(self, run: Run, made: Any, lines: list[Line]) -> str:
+    def _forked(self, run: Run, made: Any, lines: list[Line], scope: int) -> str:
         stem = run.name
         names = (f"{stem}.{n}" for n in range(2, 1000))
         assert made == next(name for name in names if name not in self.model)
         self.touched.add(made)
-        self.model[made] = Run(made, list(lines), len(lines))
+        self.model[made] = Run(made, list(lines), len(lines), scope)
         return str(made)
 
     @rule(name=runs)
@@ -438,6 +519,8 @@ class Machine(RuleBasedStateMachine):
             assert folded.status == run.status(), name
             assert [p.step_id for p in folded.pending] == [li.id for li in run.pending()]
             assert any(p.expired for p in folded.pending) == self._overdue(run)
+            doubts = [(doubt.step_id, doubt.attempt) for doubt in folded.doubts]
+            assert doubts == self._doubts(name)
 
     def _compare(self, run: Run, data: bytes) -> None:
         lines = journals.check(data)
@@ -445,6 +528,9 @@ class Machine(RuleBasedStateMachine):
             (line.kind, line.id) for line in run.lines if line.kind != "note"
         ]
         for entry, line in zip(lines, run.lines, strict=True):
+            if line.kind == "note":
+                continue
+            assert entry.get("attempt") == line.attempt
             assert ("error" in entry) == (line.failed or line.kind == "error")
             assert entry.get("result") == line.value or line.kind in ("complete", "resume")
             assert entry.get("value") == line.value or line.kind != "resume"
