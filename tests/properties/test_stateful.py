@@ -344,23 +344,23 @@ class Machine(RuleBasedStateMachine):
         else:
             assert isinstance(found, EventMismatchError)
 
+    @rule(target=runs, at=st.integers(2, 5), how=st.sampled_from(sorted(WAYS)))
+    def start_a_run_that_dies_at_its_tools(self, at: int, how: How) -> Any:
+        self.crash = None
+        name = self.start_a_new_run()
+        self.answer(name, "approve", 1)
+        self.answer(name, "left/ok", 2)
+        self.crash = (at, how)
+        self.answer(name, "right/ok", 3)
+        return name
+
     @rule(
-        name=runs,
-        tool=st.sampled_from(TOOLS),
-        action=st.sampled_from(("record", "retry", "fail")),
-        unseen=st.booleans(),
+        name=runs, tool=st.sampled_from(TOOLS), action=st.sampled_from(("record", "retry", "fail"))
     )
-    def settle(self, name: str, tool: str, action: str, unseen: bool) -> None:
+    def settle(self, name: str, tool: str, action: str) -> None:
         run = self.model[name]
-        attempt, said = run.attempt(tool)
-        value: dict[str, Any] = {"action": action}
-        if action == "record":
-            value["result"] = "seen"
-        if run.status() not in ENDED and attempt and said is None:
-            if unseen:  # another attempt than the one in doubt
-                found = self._do(self.workflow.resume(name, tool, {**value, "attempt": 99}))
-                assert isinstance(found, EventMismatchError | EventAlreadyAnsweredError)
-                return
+        value = self._said(action)
+        if run.status() not in ENDED and tool in dict(self._doubts(name)):
             self._go(run, self.workflow.resume(name, tool, value), Line("resume", tool, value))
             return
         found = self._do(self.workflow.resume(name, tool, value))
@@ -370,6 +370,38 @@ class Machine(RuleBasedStateMachine):
             assert isinstance(found, TerminalRunError)
         else:
             assert isinstance(found, EventMismatchError)
+
+    @precondition(lambda self: self._open_doubts())
+    @rule(data=st.data(), action=st.sampled_from(("record", "retry", "retry", "fail")))
+    def settle_what_is_in_doubt(self, data: st.DataObject, action: str) -> None:
+        name, tool, attempt = data.draw(st.sampled_from(self._open_doubts()))
+        if data.draw(st.booleans()):
+            other = {**self._said(action), "attempt": attempt + 1}
+            found = self._do(self.workflow.resume(name, tool, other))
+            assert isinstance(found, EventMismatchError | EventAlreadyAnsweredError)
+        value = {**self._said(action), "attempt": attempt}
+        run = self.model[name]
+        self._go(run, self.workflow.resume(name, tool, value), Line("resume", tool, value))
+
+    @precondition(lambda self: self._open_doubts())
+    @rule(target=runs, data=st.data(), same=st.booleans())
+    def fork_what_is_in_doubt(self, data: st.DataObject, same: bool) -> Any:
+        name = data.draw(st.sampled_from(self._open_doubts()))[0]
+        run = self.model[name]
+        cut = data.draw(st.integers(1, len(run.lines)))
+        made = self._do(self.workflow.fork(name, at=cut, same_effects=same))
+        return self._forked(run, made, run.lines[:cut], min(run.scope, cut) if same else cut)
+
+    def _said(self, action: str) -> dict[str, Any]:
+        return {"action": action, "result": "seen"} if action == "record" else {"action": action}
+
+    def _open_doubts(self) -> list[tuple[str, str, int]]:
+        return [
+            (name, *doubt)
+            for name, run in self.model.items()
+            if run.status() not in ENDED
+            for doubt in self._doubts(name)
+        ]
 
     @rule(name=runs, event=st.sampled_from(("approved", "plan", "gates", "timer", "in-doubt")))
     def answer_what_nobody_asked(self, name: str, event: str) -> None:
