@@ -172,7 +172,7 @@ class _Rehearsal(FaultyStorage):
         self._acting: set[str] = set()
 
     def append(self, run_id: str, data: bytes, expected: Token, keep: int | None = None) -> Token:
-        for line in data.splitlines():
+        for line in data.split(b"\n")[:-1]:
             entry = decode(line)
             if isinstance(entry, Intent):
                 self._acting.add(entry.step_id)
