@@ -62,7 +62,13 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
 
 
 def settle(
-    run: RunModel, action: str, value: JSON, event: str | None, by: str | None, note: str | None
+    run: RunModel,
+    action: str,
+    value: JSON,
+    event: str | None,
+    by: str | None,
+    note: str | None,
+    attempt: int | None = None,
 ) -> None:
     """Record what became of a tool in doubt; see `respond`.
 
@@ -87,6 +93,8 @@ def settle(
             path="value",
             reason="not taken",
         )
+    if attempt is not None:
+        answer["attempt"] = attempt
     if event is None:
         folded = run.fold()
         doubts = [doubt.step_id for doubt in folded.doubts]

@@ -266,6 +266,7 @@ class Run:
         by: str | None = None,
         note: str | None = None,
         event: str | None = None,
+        attempt: int | None = None,
     ) -> Run:
         """Decide what happened to a tool that may have acted in a session that died.
 
@@ -276,6 +277,8 @@ class Run:
             by: Who decides; see `respond`.
             note: Why, for the record.
             event: The tool's step id, where several are in doubt.
+            attempt: The attempt that was looked at: if another one is in doubt by now, the
+                decision is refused.
 
         Returns:
             This run; ``await run`` waits until it settles. The ``resume`` line is durable.
@@ -283,7 +286,7 @@ class Run:
         Raises:
             KassetteError: See `respond`; ``action`` is another word; nothing is in doubt.
         """
-        decisions.settle(self, action, value, event, by, note)
+        decisions.settle(self, action, value, event, by, note, attempt)
         return self
 
     def resume(self) -> Run:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from . import values
 from .entries import Payload
@@ -41,9 +42,7 @@ def check_answer(answer: JSON, schema: Payload, event: str) -> None:
         return
     if "$ref" in _keys(wanted) or "$dynamicRef" in _keys(wanted):
         raise _refused(event, "$", "the schema uses $ref, which is not supported")
-    # Imported late: an agent's process that never answers a question does not pay for it.
-    import jsonschema
-
+    jsonschema = _validators()
     try:
         checker = jsonschema.validators.validator_for(
             wanted, default=jsonschema.Draft202012Validator
@@ -54,6 +53,24 @@ def check_answer(answer: JSON, schema: Payload, event: str) -> None:
         raise _refused(event, "$", f"the schema is not valid: {error.message}") from None
     if problem is not None:
         raise _refused(event, problem.json_path, problem.message)
+
+
+def _validators() -> Any:
+    """Import jsonschema: late, since a process that never answers a question need not pay for it.
+
+    Where Jupyter is installed, its import would build a grammar of IRIs for several seconds, in
+    the middle of somebody's click. Formats are not checked here, so that optional part is passed
+    over, as it is where it is not installed.
+    """
+    hidden = "rfc3987_syntax" not in sys.modules
+    if hidden:
+        sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # means: cannot be imported
+    try:
+        import jsonschema
+    finally:
+        if hidden:
+            sys.modules.pop("rfc3987_syntax", None)
+    return jsonschema
 
 
 def _keys(schema: JSON) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Side effects: the intent is durable before the act, and doubt is decided, never guessed."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -752,3 +754,14 @@ def test_a_ctx_call_inside_a_tool_is_refused(storage: MemoryStorage) -> None:
 
     with pytest.raises(kb.KassetteError, match="still in flight"):
         asyncio.run(flow.start(run_id="r"))
+
+
+def test_the_first_answer_does_not_wait_for_a_grammar_that_nobody_needs() -> None:
+    program = (
+        "import sys; from kassette_nb.schema import check_answer, DOUBT_SCHEMA; import msgspec; "
+        "schema = msgspec.Raw(msgspec.json.encode(DOUBT_SCHEMA)); "
+        "check_answer({'action': 'retry'}, schema, 'mail'); "
+        "assert 'jsonschema' in sys.modules; assert 'lark' not in sys.modules; "
+        "assert 'rfc3987_syntax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
