@@ -7,7 +7,7 @@ first asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +22,16 @@ from .journal import Journal, parse, read
 from .model import RunsModel
 from .recorded import Question, RecordedStep
 from .storage import Storage
+from .tabled import Tabled
 from .values import JSON
 from .workflow import Workflow, registry
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from .notebook.compare import Comparison
     from .notebook.view import View
 
 
-class Run:
+class Run(Tabled):
     """One run, seen from outside. Made by `Runs`."""
 
     def __init__(self, storage: Storage, run_id: str, runs: RunsModel) -> None:
@@ -182,19 +181,9 @@ class Run:
         """The newest session of this run in the background of this process."""
         return background.find(self.storage.locate(self.run_id))
 
-    def steps(self) -> pd.DataFrame:
-        """Return one row a step; see `kassette_nb.frames.steps_frame`."""
-        from . import frames
-
-        _ = self.journal  # a damaged one raises; among many it is a row of its own
-        return frames.steps_frame([self])
-
-    def entries(self) -> pd.DataFrame:
-        """Return one row a line; see `kassette_nb.frames.entries_frame`."""
-        from . import frames
-
-        _ = self.journal
-        return frames.entries_frame([self])
+    def _tabled(self) -> Iterable[Run]:
+        _ = self.journal  # a damaged one raises; among many it is named in a warning
+        return [self]
 
     def html(self) -> str:
         """Return a static picture of the run: text and a table, everything escaped."""

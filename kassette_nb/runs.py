@@ -11,6 +11,7 @@ from .errors import JournalCorruptionError, KassetteError, UnknownRunError
 from .journal import read
 from .run import Run
 from .storage import Storage, open_storage
+from .tabled import Tabled
 
 if TYPE_CHECKING:
     import os
@@ -46,7 +47,7 @@ def compare(runs: builtins.list[Run], *, base: int = 0) -> Comparison:
     return Comparison(runs, base)
 
 
-class Runs(Mapping[str, "Run"]):
+class Runs(Tabled, Mapping[str, "Run"]):
     """The runs of one storage by id, in the order in which they began."""
 
     def __init__(self, storage: Storage) -> None:
@@ -112,11 +113,8 @@ class Runs(Mapping[str, "Run"]):
 
         return frames.runs_frame(self.listed())
 
-    def steps(self) -> pd.DataFrame:
-        """Return one row a step of every readable run; see `kassette_nb.frames.steps_frame`."""
-        from . import frames
-
-        return frames.steps_frame(self.listed())
+    def _tabled(self) -> Iterator[Run]:
+        return self.listed()
 
     def html(self) -> str:
         """Return a static picture of the storage: text and a table, everything escaped."""

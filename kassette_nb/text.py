@@ -7,7 +7,7 @@ import re
 #: Characters that show nothing, or change how their neighbours are shown. A person's decision
 #: depends on what they read, so these are spelled out.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
 #: The longest line that is shown where only one line is.
@@ -19,16 +19,24 @@ def visible(text: str) -> str:
 
     Tabs and newlines stay.
     """
+    if text.isprintable():  # none of the hidden ones is
+        return text
     return _HIDDEN.sub(lambda match: _spelled(match[0]), text)
 
 
 def first_line(text: str, limit: int = LINE) -> str:
     """Return the first line with something on it, cut to ``limit`` characters and made visible."""
-    for line in text[:20_000].split("\n"):
-        line = line.strip()
+    # Tables and lists make one for every step: no more is looked at than is shown.
+    start, last = 0, min(len(text), 20_000)
+    while start < last:
+        end = text.find("\n", start, last)
+        if end < 0:
+            end = last
+        line = text[start:end].strip()
         if line:
-            shown = visible(line)
+            shown = visible(line[: limit + 1])
             return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+        start = end + 1
     return ""
 
 

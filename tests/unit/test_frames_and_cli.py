@@ -1,4 +1,4 @@
-"""Pandas and the command line see the same runs as the panel."""
+"""The command line sees the same runs as the panel."""
 
 import asyncio
 import json
@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -15,47 +14,6 @@ from kassette_nb import cli, kassette
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 GOOD = str(GOLDEN / "good")
-
-
-def test_the_frame_of_runs_has_its_documented_columns_and_missing_values() -> None:
-    frame = kb.open(GOOD).frame().set_index("run_id")
-    assert frame.dtypes.astype(str).to_dict() == {
-        "label": "string", "state": "string", "workflow": "string", "version": "string",
-        "waiting_on": "string", "steps": "Int64", "tokens": "Int64", "cost_usd": "Float64",
-        "unpriced": "Int64", "started": "datetime64[ms, UTC]", "updated": "datetime64[ms, UTC]",
-        "source": "string", "source_offset": "Int64", "error": "string", "damage": "string",
-    }  # fmt: skip
-    assert frame.loc["attempt-b", "source"] == "attempt-a"
-    assert frame.loc["attempt-b", "error"] == "GaveUp: 4 tests fail"
-    assert frame.loc["attempt-a", "tokens"] == 4080
-    assert frame.loc["attempt-b", "cost_usd"] == pytest.approx(0.0126)
-    assert frame.loc["INC-4821", "tokens"] is pd.NA
-    assert frame.loc["loan-two-pending", "waiting_on"] == "appraisal/visit, credit/override"
-
-
-def test_damaged_runs_are_rows_with_their_reason() -> None:
-    frame = kb.open(GOLDEN / "damaged").frame()
-    damaged = frame[frame.state == "damaged"]
-    assert len(damaged) == 11
-    assert damaged.damage.str.contains("left untouched").all()
-
-
-def test_steps_and_entries_of_one_run() -> None:
-    run = kb.open(GOOD)["attempt-b"]
-    steps = run.steps()
-    assert list(steps.step_id) == ["llm", "run", "llm#2", "edit", "run#2", "llm#3"]
-    assert list(steps.copied) == [True, True, True, False, False, False]
-    assert steps.seconds.isna().all(), "not recorded is missing, never zero"
-    assert steps.loc[1, "result"] == "exit 0 · stdout 344"
-    entries = run.entries()
-    assert list(entries["type"])[-1] == "error"
-    assert entries["bytes"].sum() == (GOLDEN / "good" / "attempt-b.jsonl").stat().st_size
-
-
-def test_empty_storages_give_empty_frames_with_columns(tmp_path: Path) -> None:
-    runs = kb.open(tmp_path)
-    assert len(runs.frame()) == len(runs.steps()) == 0
-    assert "cost_usd" in runs.steps().columns
 
 
 def test_a_comparison_is_a_tidy_frame() -> None:
