@@ -7,8 +7,10 @@ from datetime import datetime
 import msgspec
 
 from . import values
+from .diff import readable
 from .entries import ErrorInfo, Intent, Step, Usage
 from .journal import Journal
+from .text import visible
 from .values import JSON
 
 
@@ -27,6 +29,18 @@ class RecordedStep:
     def value(self) -> JSON:
         """The recorded result, decoded; None for a step that failed."""
         return values.decode(self._entry.result, what=f"result of {self._entry.step_id!r}")
+
+    @property
+    def text(self) -> str:
+        """The recorded result, or the error, for people to read.
+
+        A text as it is, anything else as indented JSON; hidden characters are spelled out.
+        """
+        failed = self._entry.error
+        if failed is None:
+            return visible(readable(self._entry.result))
+        trace = f"\n\n{failed.traceback}" if failed.traceback else ""
+        return visible(f"{failed.name}: {failed.message}{trace}")
 
     @property
     def args(self) -> JSON:

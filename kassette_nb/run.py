@@ -7,9 +7,9 @@ first asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,17 +21,13 @@ from .errors import JournalCorruptionError, KassetteError, UnknownRunError
 from .journal import Journal, parse, read
 from .model import RunsModel
 from .recorded import Question, RecordedStep
+from .shown import Shown
 from .storage import Storage
-from .tabled import Tabled
 from .values import JSON
 from .workflow import Workflow, registry
 
-if TYPE_CHECKING:
-    from .notebook.compare import Comparison
-    from .notebook.view import View
 
-
-class Run(Tabled):
+class Run(Shown):
     """One run, seen from outside. Made by `Runs`."""
 
     def __init__(self, storage: Storage, run_id: str, runs: RunsModel) -> None:
@@ -180,28 +176,6 @@ class Run(Tabled):
     def session(self) -> background.Background | None:
         """The newest session of this run in the background of this process."""
         return background.find(self.storage.locate(self.run_id))
-
-    def _tabled(self) -> Iterable[Run]:
-        _ = self.journal  # a damaged one raises; among many it is named in a warning
-        return [self]
-
-    def html(self) -> str:
-        """Return a static picture of the run: text and a table, everything escaped."""
-        from .notebook import html
-
-        return html.run(self)
-
-    def panel(self) -> View:
-        """Return the bare widget of this run's panel."""
-        from .notebook import view
-
-        return view.of_run(self, self._runs)
-
-    def diff(self, other: Run) -> Comparison:
-        """Align this run with another one; see `kassette_nb.compare`."""
-        from .notebook.compare import Comparison
-
-        return Comparison([self, other])
 
     # ------------------------------------------------------------------ acting
 

@@ -19,6 +19,7 @@ from ..state import RunState
 from ..text import visible
 from .browser import row as browser_row
 from .compare import Comparison
+from .labels import duration, money
 from .picture import timeline
 from .present import Value, present
 from .rows import Row, Rows, rows_of
@@ -87,7 +88,7 @@ def run(shown: RunModel) -> str:
     ending = summary["ending"]
     if ending is not None:
         parts.append(f"<p>{_e(ending['kind'])}: {_e(ending['text'])}</p>")
-    parts.append(_picture(built.bare, folded))
+    parts.append(picture(built.bare, folded))
     parts.append(_steps(built))
     return _twin("".join(parts))
 
@@ -125,7 +126,7 @@ def comparison(shown: Comparison) -> str:
     priced = any(a["cost_total"] is not None for a in made)
 
     def cost(attempt: dict[str, Any]) -> str:
-        return f'<td class="n">{_money(attempt["cost_total"])}</td>' if priced else ""
+        return f'<td class="n">{money(attempt["cost_total"])}</td>' if priced else ""
 
     attempts = "".join(
         f"<tr><td>{_e(a['label'] or a['run_id'])}{' (base)' if a['base'] else ''}</td>"
@@ -165,7 +166,7 @@ def _head(summary: dict[str, object]) -> str:
     if facts["tokens"] is not None:
         figures.append(f"{facts['tokens']:,} tokens")
     if cost is not None:
-        figures.append(_money(cost))
+        figures.append(money(cost))
     workflow = f" · {_e(summary['workflow'])}" if summary["workflow"] else ""
     return (
         f"<p><b>{label}{_e(summary['run_id'])}</b> {_SIGNS.get(state, '')} {_e(state)}"
@@ -194,7 +195,7 @@ def _steps(rows: Rows) -> str:
             lines.append(f"<tr><td></td><td colspan=3>… {len(rows) - SHOWN} more …</td></tr>")
         sign = "✕ " if "e" in row["x"] else "? " if "w" in row["x"] or "?" in row["x"] else ""
         edited = "✎ " if "v" in row["x"] else ""
-        took = "" if row["d"] is None else _duration(row["d"])
+        took = "" if row["d"] is None else duration(row["d"])
         lines.append(
             f"<tr><td>{_e(row['id'])}</td><td>{_e(row['kind'])}</td>"
             f'<td>{sign}{edited}{_e(row["p"])}</td><td class="n">{took}</td></tr>'
@@ -213,7 +214,8 @@ def _cell(step: Step) -> str:
     return ("✎ " if step.overridden else "") + _e(preview(step.result)[:80])
 
 
-def _picture(rows: list[Row], folded: RunState) -> str:
+def picture(rows: list[Row], folded: RunState) -> str:
+    """Return the timeline as an image. Nothing in it is text from the journal."""
     drawn = base64.b64encode(timeline(rows, folded.copied).encode()).decode()
     alt = f"timeline of {len(rows)} rows"
     return f'<p><img decoding="async" alt="{alt}" src="data:image/svg+xml;base64,{drawn}"></p>'
@@ -230,15 +232,3 @@ def _e(text: object) -> str:
 def _time(at: str) -> str:
     """Return a journal's timestamp to the second, in UTC: a saved page has no local time."""
     return f"{_e(at[:10])} {_e(at[11:19])} UTC"
-
-
-def _money(dollars: object) -> str:
-    return f"${dollars:.2f}" if isinstance(dollars, int | float) else ""
-
-
-def _duration(milliseconds: int) -> str:
-    tenths = round(milliseconds / 100)
-    if tenths < 600:
-        return f"{tenths / 10:.1f} s"
-    minutes, rest = divmod(round(milliseconds / 1000), 60)
-    return f"{minutes} m {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} m"

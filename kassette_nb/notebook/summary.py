@@ -39,7 +39,7 @@ def summarize(
         "workflow": _maybe(first.workflow),
         "version": _maybe((folded.latest or first).version),
         "code": _code(run, folded),
-        "source": _source(folded),
+        "source": lineage(folded),
         "forks": list(forks),
         "facts": facts(folded),
         "started": folded.started,
@@ -124,7 +124,8 @@ def _code(run: RunModel, folded: RunState) -> Summary:
     return {"state": "loaded", "text": "code loaded"}
 
 
-def _source(folded: RunState) -> Summary | None:
+def lineage(folded: RunState) -> Summary | None:
+    """Return the source of a fork and the step at which it parts from it."""
     source = folded.opening.source
     if source is None:
         return None
