@@ -16,7 +16,7 @@ from .journal import read
 from .run import Run
 from .state import RunState
 from .storage import Storage, open_storage
-from .values import decode
+from .values import JSON, decode
 
 _Verb = Callable[..., None]
 
@@ -126,11 +126,44 @@ def reject(storage: Storage, /, run_id: str, **who: str | None) -> None:
 @click.pass_obj
 def respond(storage: Storage, /, run_id: str, answer: str, **who: str | None) -> None:
     """Record ANSWER, as JSON; the run goes on when its code is next started."""
-    try:
-        value = msgspec.json.decode(answer.encode())
-    except msgspec.DecodeError as problem:
-        raise click.UsageError(f"ANSWER is not valid JSON: {problem}") from None
-    _answered(runs.open(storage)[run_id].respond(value, **who))
+    _answered(runs.open(storage)[run_id].respond(_json("ANSWER", answer), **who))
+
+
+@main.command()
+@click.argument("run_id")
+@click.argument("action", type=click.Choice(["record", "retry", "fail"]))
+@click.argument("value", required=False)
+@_deciding
+@click.pass_obj
+def settle(
+    storage: Storage, /, run_id: str, action: str, value: str | None, **who: str | None
+) -> None:
+    """Say what became of a tool in doubt.
+
+    record RESULT (as JSON): it happened. retry: run it again. fail TEXT: it went wrong.
+    """
+    if action == "record" and value is None:
+        raise click.UsageError("record needs the tool's result, as JSON; null if it has none")
+    given = _json("VALUE", value) if action == "record" and value is not None else value
+    _answered(runs.open(storage)[run_id].settle(action, given, **who))
+
+
+@main.command()
+@click.argument("run_id")
+@click.pass_obj
+def retry(storage: Storage, run_id: str) -> None:
+    """Make a new run of a failed one, without the failure; print its {"runId": …}."""
+    _print({"runId": runs.open(storage)[run_id].retry().run_id})
+
+
+@main.command()
+@click.argument("run_id")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--overwrite", is_flag=True, help="Replace the file.")
+@click.pass_obj
+def export(storage: Storage, run_id: str, file: str, overwrite: bool) -> None:
+    """Write FILE.ipynb, a notebook that documents the run; print its {"path": …}."""
+    _print({"path": runs.open(storage)[run_id].to_notebook(file, overwrite=overwrite)})
 
 
 @main.command()
@@ -140,6 +173,13 @@ def respond(storage: Storage, /, run_id: str, answer: str, **who: str | None) ->
 def cancel(storage: Storage, run_id: str, reason: str | None) -> None:
     """Call a run off for good."""
     _answered(runs.open(storage)[run_id].cancel(reason=reason))
+
+
+def _json(what: str, text: str) -> JSON:
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise click.UsageError(f"{what} is not valid JSON: {problem}") from None
 
 
 def _answered(run: Run) -> None:

@@ -129,6 +129,36 @@ def go_on(run: RunModel, workflow: Workflow) -> None:
     background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
 
 
+def recover(run: RunModel) -> str | None:
+    """Continue a run that a dead process left behind, in the background, or cancel an overdue one.
+
+    Returns:
+        What was done; None where there is nothing to do, or the code is not loaded here.
+
+    Raises:
+        RunBusyError: Another session holds it.
+        KassetteError: It stays as it is: the code no longer fits.
+    """
+    folded, workflow = run.fold(), run.workflow
+    unstarted = folded.copied and folded.length <= max(1, folded.copied)
+    if workflow is None or unstarted:
+        return None
+    overdue = state.overdue(folded)
+    if overdue is None:
+        if folded.status not in (state.INTERRUPTED, state.READY):
+            return None
+        go_on(run, workflow)
+        return "goes on"
+    hold = lease.acquire_blocking(run.storage, run.run_id)
+    try:
+        if state.overdue(run.fold()) is None:
+            return None  # somebody else was here in between
+        cancel_overdue(run.storage, run.journal, SystemClock(), overdue)
+    finally:
+        hold.release()
+    return "cancelled"
+
+
 def _refuse_settled(run: RunModel) -> None:
     """Raise where there is nothing to go on with: the run has ended, or waits for an answer."""
     folded = state.fold(run.journal.entries, SystemClock().now(), held=False)

@@ -316,6 +316,24 @@ class Run(Shown):
         run = Run(self.storage, made, self._runs)
         return run.resume() if start else run
 
+    def retry(self, *, start: bool = False) -> Run:
+        """Make a new run of a failed one, without its failure; see `kassette_nb.fork.retry`.
+
+        Args:
+            start: Go live from there at once, in the background.
+
+        Returns:
+            The new run, with the same idempotency keys; its journal is durable.
+
+        Raises:
+            KassetteError: It has not failed, or no step of it did; with ``start``, the code is not
+                loaded here. Nothing was written.
+        """
+        if start:
+            self._code("start the new run")
+        run = Run(self.storage, forks.retry(self.storage, self.run_id), self._runs)
+        return run.resume() if start else run
+
     def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:
         event = self._event(event)
         question = answers.find_question(self.run_id, self.fold(), event)

@@ -6,8 +6,8 @@ import builtins
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from . import display
-from .errors import JournalCorruptionError, KassetteError, UnknownRunError
+from . import decisions, display
+from .errors import JournalCorruptionError, KassetteError, RunBusyError, UnknownRunError
 from .journal import read
 from .run import Run
 from .storage import Storage, open_storage
@@ -106,6 +106,32 @@ class Runs(Tabled, Mapping[str, "Run"]):
     def look(self, run_id: str) -> Run:
         """Return a run without reading it: it may be damaged, or not have begun."""
         return self._known.setdefault(run_id, Run(self.storage, run_id, self))
+
+    def recover(self) -> dict[str, str]:
+        """Go on with what a dead process left behind, where the code is loaded here.
+
+        Interrupted and ready runs go on in the background; runs whose question nobody answered in
+        time are cancelled. Forks that were never started, and runs that another session holds,
+        are passed over.
+
+        Returns:
+            Run id → what became of it: ``goes on``, ``cancelled``, or why it stays as it is.
+        """
+        found: dict[str, str] = {}
+        for run in self.listed():
+            try:
+                run.fold()
+            except KassetteError:
+                continue  # damaged: not ours to repair
+            try:
+                told = decisions.recover(run)
+            except RunBusyError:
+                continue
+            except KassetteError as problem:
+                told = str(problem)
+            if told is not None:
+                found[run.run_id] = told
+        return found
 
     def frame(self) -> pd.DataFrame:
         """Return one row a run; see `kassette_nb.frames.runs_frame`."""

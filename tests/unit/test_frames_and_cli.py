@@ -79,6 +79,31 @@ def test_decisions_from_the_command_line_are_recorded(tmp_path: Path) -> None:
     assert (code, json.loads(out)["reason"]) == (0, "withdrawn")
 
 
+def test_a_tool_in_doubt_is_settled_and_a_failed_run_retried(tmp_path: Path) -> None:
+    for name in ("in-doubt", "attempt-b"):
+        (tmp_path / f"{name}.jsonl").write_bytes((GOLDEN / "good" / f"{name}.jsonl").read_bytes())
+    here = ("--storage", str(tmp_path))
+    assert run(*here, "settle", "in-doubt", "record")[0] == 2
+    assert run(*here, "settle", "in-doubt", "record", "{id: 7}")[0] == 2
+    code, out = run(*here, "settle", "in-doubt", "record", '{"id": 7}', "--by", "ana")
+    assert (code, json.loads(out)["status"]) == (0, "ready")
+    code, out = run(*here, "settle", "in-doubt", "retry")
+    assert code == 1
+    assert out.startswith("Error: ")
+    code, out = run(*here, "retry", "attempt-b")
+    assert (code, out.startswith("Error: ")) == (1, True), "its own code failed, not a step"
+
+
+def test_export_writes_a_notebook_once(tmp_path: Path) -> None:
+    file = str(tmp_path / "report.ipynb")
+    export = ("--storage", GOOD, "export", "INC-4821", file)
+    assert run(*export) == (0, json.dumps({"path": file}, separators=(",", ":")) + "\n")
+    assert json.loads(Path(file).read_text())["nbformat"] == 4
+    code, out = run(*export)
+    assert (code, "exists already" in out) == (1, True)
+    assert run(*export, "--overwrite")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
