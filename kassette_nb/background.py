@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from . import display
+from . import display, printed
 from .results import RunResult
 from .storage import Storage
 
@@ -132,16 +132,19 @@ def start(
     """
     background = Background(run_id, storage)
     _sessions[place] = background
+
+    async def drive() -> None:
+        with printed.belongs_to(place):
+            await background._drive(session)
+
     loop = None if thread else home()
     if loop is None:
         # Not a daemon: a script must not end in the middle of a paid call.
-        threading.Thread(
-            target=lambda: asyncio.run(background._drive(session)), name="kassette run"
-        ).start()
+        threading.Thread(target=lambda: asyncio.run(drive()), name="kassette run").start()
         return background
 
     def begin() -> None:
-        background._task = loop.create_task(background._drive(session))
+        background._task = loop.create_task(drive())
 
     call_home(loop, begin)
     return background

@@ -12,7 +12,7 @@ import msgspec
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 
-from . import completion, display, runs
+from . import completion, display, printed, runs
 from .errors import KassetteError
 from .run import Run
 from .runs import Runs
@@ -209,6 +209,7 @@ def load(ipython: Any) -> None:
     completion.install(ipython, magics.opened, {**dict.fromkeys(OTHERS), **VERBS})
     show.register()
     display.register("background", launched)
+    printed.install()
 
 
 def unload(ipython: Any) -> None:
@@ -219,3 +220,4 @@ def unload(ipython: Any) -> None:
     completion.remove(ipython)
     show.unregister()
     display.unregister("background")
+    printed.remove()
