@@ -66,8 +66,7 @@ class Browser:
                 rows.append(row(run, run.fold()))
             except KassetteError as problem:
                 damaged.append({"run_id": run.run_id, "reason": visible(str(problem))})
-        rows.sort(key=lambda made: made["updated"], reverse=True)
-        rows.sort(key=lambda made: _GROUPS.index(made["group"]))
+        rows = in_order(rows)
         storage = self.runs.storage
         self._publish(
             {
@@ -99,6 +98,12 @@ class Browser:
 
     def _all_rows(self) -> Message:
         return {"type": "rows", "from": 0, "rows": self._rows, "total": len(self._rows)}
+
+
+def in_order(rows: list[Message]) -> list[Message]:
+    """Return rows with those first that wait for a person, and in a group the newest."""
+    newest = sorted(rows, key=lambda made: str(made["updated"]), reverse=True)
+    return sorted(newest, key=lambda made: _GROUPS.index(made["group"]))
 
 
 def row(run: RunModel, folded: RunState) -> Message:

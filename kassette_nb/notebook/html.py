@@ -17,6 +17,7 @@ from ..model import RunModel, RunsModel
 from ..preview import preview
 from ..state import RunState
 from ..text import visible
+from .browser import in_order
 from .browser import row as browser_row
 from .compare import Comparison
 from .labels import duration, money
@@ -27,6 +28,11 @@ from .summary import damaged, summarize
 
 #: Lines of a question's context that the twin keeps.
 CONTEXT_LINES = 40
+#: Attempts from which on a comparison's cells show their letters only.
+LETTERS = 8
+#: Characters of all contexts of a twin together.
+ROOM = 40_000
+REST = "\n… the rest is in the journal"
 #: Rows of a table; of a longer run the first and last ones are shown, and how many are not.
 SHOWN = 40
 _SIGNS = {
@@ -59,32 +65,36 @@ def run(shown: RunModel) -> str:
     built = rows_of(shown.journal, folded)
     summary = summarize(shown, folded, built)
     parts = [_head(summary)]
+    contexts = Contexts()
     if summary["problem"]:
         parts.append(f"<p>{_e(summary['problem'])}</p>")
-    for question in summary["questions"]:
+    for question in summary["questions"][:SHOWN]:
         since = _time(question["since"])
         parts.append(
             f"<p><b>? {_e(question['event'])}</b> · waiting since {since}<br>"
             f"{_e(question['prompt'] or '')}</p>"
-            f"{_context(question['context'])}"
+            f"{contexts.shown(question['context'])}"
         )
+    parts.append(_more(len(summary["questions"]), "questions"))
     parts += [
         f"<p><b>? {_e(doubt['name'])}</b>: it is not known whether it happened "
         f"(since {_time(doubt['since'])})</p>"
-        for doubt in summary["doubts"]
+        for doubt in summary["doubts"][:SHOWN]
     ]
     asked = {
         suspend.step_id or suspend.event_name: present(suspend.context)
         for suspend in shown.journal.entries
         if isinstance(suspend, Suspend)
     }
-    for decision in summary["decisions"]:
+    decisions = []
+    for decision in reversed(summary["decisions"][-SHOWN:]):  # the newest one matters most
         by = f" by {_e(decision['by'])}" if decision["by"] else ""
         note = f": {_e(decision['note'])}" if decision["note"] else ""
-        parts.append(
+        decisions.append(
             f"<p>{_e(decision['event'])} {_e(decision['text'])}{by} at {_time(decision['at'])}"
-            f"{note}</p>{_context(asked.get(decision['id']))}"
+            f"{note}</p>{contexts.shown(asked.get(decision['id']))}"
         )
+    parts += [_more(len(summary["decisions"]), "earlier decisions"), *reversed(decisions)]
     ending = summary["ending"]
     if ending is not None:
         parts.append(f"<p>{_e(ending['kind'])}: {_e(ending['text'])}</p>")
@@ -95,28 +105,25 @@ def run(shown: RunModel) -> str:
 
 def runs(shown: RunsModel) -> str:
     """Return the twin of a browser of runs."""
-    rows = []
+    damaged_rows, found = [], []
     for each in shown.listed():
         try:
-            made = browser_row(each, each.fold())
+            found.append(browser_row(each, each.fold()))
         except KassetteError as problem:
-            rows.append(f"<tr><td>{_e(each.run_id)}</td><td>✕ damaged</td><td colspan=3>"
-                        f"{_e(problem)}</td></tr>")  # fmt: skip
-            continue
-        rows.append(
-            f"<tr><td>{_e(made['label'] or made['id'])}</td>"
-            f"<td>{_SIGNS.get(made['state'], '')} {_e(made['state'])}</td>"
-            f"<td>{_e(made['workflow'] or '')}</td><td>{_e(made['text'])}</td>"
-            f'<td class="n">{made["steps"]} steps</td></tr>'
-        )
-    hidden = len(rows) - SHOWN
-    more = f"<p>… and {hidden} more</p>" if hidden > 0 else ""
-    body = "".join(rows[:SHOWN])
-    head = (
-        f"<p><b>{len(rows)} runs</b> in {_e(shown.storage.url)} · "
-        f'<span class="m">as of {_time(stamp(SystemClock().now()))}</span></p>'
-    )
-    table = _table(("run", "state", "workflow", "about", ""), body) if rows else ""
+            damaged_rows.append(f"<tr><td>{_e(each.run_id)}</td><td>✕ damaged</td><td colspan=3>"
+                                f"{_e(problem)}</td></tr>")  # fmt: skip
+    rows = [
+        f"<tr><td>{_e(made['label'] or made['id'])}</td>"
+        f"<td>{_SIGNS.get(made['state'], '')} {_e(made['state'])}</td>"
+        f"<td>{_e(made['workflow'] or '')}</td><td>{_e(made['text'])}</td>"
+        f'<td class="n">{made["steps"]} steps</td></tr>'
+        for made in in_order(found)
+    ]
+    body = "".join([*rows[:SHOWN], *damaged_rows[:SHOWN]])
+    more = _more(len(rows), "runs") + _more(len(damaged_rows), "damaged ones")
+    total = len(rows) + len(damaged_rows)
+    head = f"<p><b>{total} runs</b> in {_e(shown.storage.url)} · {_as_of()}</p>"
+    table = _table(("run", "state", "workflow", "about", ""), body) if total else ""
     return _twin(head + table + more)
 
 
@@ -135,17 +142,17 @@ def comparison(shown: Comparison) -> str:
         for a in made
     )
     names = [_e(r.label or r.run_id) for r in shown.runs]
+    many = len(names) >= LETTERS
     lines = []
     for row in shown.rows[:SHOWN]:
         cells = "".join(
-            "<td>–</td>" if step is None else f"<td>{letter} {_cell(step)}</td>"
+            "<td>–</td>" if step is None else f"<td>{letter}{'' if many else _cell(step)}</td>"
             for step, letter in zip(row.cells, row.letters, strict=True)
         )
         lines.append(f"<tr><td>{_e(row.name)}</td>{cells}</tr>")
-    hidden = len(shown.rows) - SHOWN
-    more = f"<p>… and {hidden} more rows</p>" if hidden > 0 else ""
+    more = _more(len(shown.rows), "rows")
     return _twin(
-        f"<p><b>{_e(shown.title)}</b> · {_e(shown.sub)}</p>"
+        f"<p><b>{_e(shown.title)}</b> · {_e(shown.sub)} · {_as_of()}</p>"
         + _table(("attempt", "state", "outcome", "steps", *["cost"] * priced), attempts)
         + _table(("step", *names), "".join(lines), escaped=True)
         + more
@@ -175,15 +182,30 @@ def _head(summary: dict[str, object]) -> str:
     )
 
 
-def _context(value: Value | None) -> str:
-    """Return what was shown with a question: what a person agreed to belongs to the record."""
-    if value is None or value["format"] == "none":
-        return ""
-    lines = value["text"].rstrip("\n").split("\n")
-    hidden = len(lines) - CONTEXT_LINES
-    cut = "\n… the rest is in the journal" if hidden > 0 or value["truncated"] else ""
-    text = "\n".join(line[:400] for line in lines[:CONTEXT_LINES])
-    return f"<pre>{_e(text)}{cut}</pre>"
+class Contexts:
+    """What was shown with questions: what a person agreed to belongs to the record.
+
+    All of them together take `ROOM` characters at most, so that a run of many questions stays
+    small; what is left out is said.
+    """
+
+    def __init__(self) -> None:
+        self._room = ROOM
+
+    def shown(self, value: Value | None) -> str:
+        """Return one context, cut to its lines and to the room that is left."""
+        if value is None or value["format"] == "none":
+            return ""
+        lines = value["text"].rstrip("\n").split("\n")
+        text = "\n".join(line[:400] for line in lines[:CONTEXT_LINES])
+        whole = not value["truncated"] and len(lines) <= CONTEXT_LINES and len(text) <= self._room
+        text = text[: max(self._room, 0)]
+        self._room -= len(text)
+        return f"<pre>{_e(text)}{'' if whole else REST}</pre>"
+
+
+def _more(number: int, what: str) -> str:
+    return f"<p>… and {number - SHOWN} more {what}</p>" if number > SHOWN else ""
 
 
 def _steps(rows: Rows) -> str:
@@ -210,8 +232,8 @@ def _table(heads: tuple[str, ...], body: str, *, escaped: bool = False) -> str:
 
 def _cell(step: Step) -> str:
     if step.error is not None:
-        return f"✕ {_e(step.error.name)}: {_e(step.error.message[:80])}"
-    return ("✎ " if step.overridden else "") + _e(preview(step.result)[:80])
+        return f" ✕ {_e(step.error.name)}: {_e(step.error.message[:80])}"
+    return (" ✎ " if step.overridden else " ") + _e(preview(step.result)[:80])
 
 
 def picture(rows: list[Row], folded: RunState) -> str:
@@ -227,6 +249,10 @@ def _twin(body: str) -> str:
 
 def _e(text: object) -> str:
     return escape_html(visible(str(text)), quote=True)
+
+
+def _as_of() -> str:
+    return f'<span class="m">as of {_time(stamp(SystemClock().now()))}</span>'
 
 
 def _time(at: str) -> str:
