@@ -226,7 +226,7 @@ def test_stripped_of_style_class_and_pictures_a_twin_still_reads(tmp_path: Path)
                   "completed: solved", "step", "plan#2", "llm", "Compute in Decimal",
                   "7.0 s"):  # fmt: skip
         at = said.index(words, at)
-    assert bare.count("<tr>") == 1 + 8
+    assert bare.count("<tr>") == 1 + 7 + 1 + 1, "heads, steps, question, end"
 
 
 def test_without_the_extension_an_object_shows_its_twin() -> None:
