@@ -51,7 +51,9 @@ def _settle(run: Run, words: _Words, options: dict[str, Any]) -> Any:
     action, *rest = words
     value: Any = rest[0] if rest else None
     if action == "record":
-        value = _json(value) if rest else None
+        if not rest:
+            raise UsageError("record needs the tool's result, as JSON; null if it has none")
+        value = _json(value)
     return run.settle(action, value, **options)
 
 

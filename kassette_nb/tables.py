@@ -98,7 +98,7 @@ def steps_table(runs: Iterable[RunModel], *, values: bool = False) -> Table:
             "overridden": [step.overridden for step in steps],
             "copied": [step.offset < copied for step in steps],
             "code_hash": [shown(step.code_hash) for step in steps],
-            "bytes": [len(bytes(step.result)) if step.result else None for step in steps],
+            "bytes": [len(step.result) if step.result else None for step in steps],
             "result": [recorded(step.result) for step in steps],
         }
         if any(usages):
@@ -158,7 +158,7 @@ def comparison_table(runs: Sequence[RunModel], rows: Sequence[Row], base: int) -
                 started=step.started_at if step and not step.overridden else None,
                 finished=step.timestamp if step else None,
                 cost_usd=step.usage.cost_usd if step and step.usage else None,
-                result=step_cells(step)[3] if step else None,
+                result=_step(step)[3] if step else None,
             )
     return table
 
@@ -175,6 +175,7 @@ def _compared(row: Row, column: int, base: int) -> str:
 
 
 def copied_lines(journal: Journal) -> int:
+    """Return how many lines of a fork are its source's."""
     source = journal.opening.source
     return source.from_offset if source else 0
 
@@ -187,10 +188,12 @@ def _visible(texts: Sequence[str | None]) -> Sequence[str | None]:
 
 
 def shown(text: str | None) -> str | None:
+    """Return a text with nothing hidden in it, if there is one."""
     return None if text is None else visible(text)
 
 
 def failed(error: ErrorInfo) -> str:
+    """Return an error as a cell shows it."""
     return visible(f"{error.name}: {error.message}")
 
 
@@ -198,7 +201,7 @@ def failed(error: ErrorInfo) -> str:
 _Cells = tuple[str | None, str | None, str | None, str | None]
 
 
-def step_cells(entry: Step) -> _Cells:
+def _step(entry: Step) -> _Cells:
     text = first_line(failed(entry.error)) if entry.error else recorded(entry.result)
     return entry.step_id, entry.name, None, text
 
@@ -242,7 +245,7 @@ def _foreign(entry: Foreign) -> _Cells:
 
 
 _ROWS: dict[type[AnyEntry], Callable[[Any], _Cells]] = {
-    Start: _start, Step: step_cells, Intent: _intent, Note: _note, Suspend: _suspend,
+    Start: _start, Step: _step, Intent: _intent, Note: _note, Suspend: _suspend,
     Resume: _resume, Complete: _complete, Failure: _failure, Cancel: _cancel, Foreign: _foreign,
 }  # fmt: skip
 _TYPES: dict[type[AnyEntry], str] = {

@@ -21,6 +21,7 @@ from ..entries import Complete, Failure, Step, Suspend
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
 from ..preview import preview
+from ..recorded import RecordedStep
 from ..state import INTERRUPTED, READY, Events, RunState
 from ..text import visible
 from . import code, family, figures, html
@@ -155,13 +156,9 @@ def _steps(run: RunModel, folded: RunState) -> Iterator[Cell]:
 
 def _step(run: RunModel, step: Step, folded: RunState) -> Cell:
     source = f"print(run[{step.step_id!a}].text)"
-    if step.error is not None:
-        trace = f"\n\n{step.error.traceback}" if step.error.traceback else ""
-        text = f"✕ {step.error.name}: {step.error.message}{trace}"
-    else:
-        text = readable(step.result)
     notes = [step.kind or "step"] if (step.kind or "step") in KINDS else ["step"]
     notes += ["copied"] * (step.offset < folded.copied) + ["changed"] * step.overridden
+    text = RecordedStep(run.run_id, run.journal, step).text
     return _told(f"# {', '.join(notes)}\n{source}", _cut(text), stream=True)
 
 

@@ -66,6 +66,7 @@ def test_each_command_is_a_method(shell: Any, tmp_path: Path) -> None:
         ("show attempt-a attempt-b", "usage: %kassette show ID"),
         ("show $nothing", "$nothing is neither a run nor a run id"),
         ("settle in-doubt record {bad}", "not valid JSON"),
+        ("settle in-doubt record", "record needs the tool's result"),
         ("settle in-doubt dance", "settle('dance')"),
         ("export attempt-a report.txt", "does not end in .ipynb"),
         ("export attempt-a no/such/folder/r.ipynb", "there is no folder"),
