@@ -133,10 +133,17 @@ def respond(storage: Storage, /, run_id: str, answer: str, **who: str | None) ->
 @click.argument("run_id")
 @click.argument("action", type=click.Choice(["record", "retry", "fail"]))
 @click.argument("value", required=False)
+@click.option("--attempt", type=int, help="The attempt that was looked at; refuse any other.")
 @_deciding
 @click.pass_obj
 def settle(
-    storage: Storage, /, run_id: str, action: str, value: str | None, **who: str | None
+    storage: Storage,
+    /,
+    run_id: str,
+    action: str,
+    value: str | None,
+    attempt: int | None,
+    **who: str | None,
 ) -> None:
     """Say what became of a tool in doubt.
 
@@ -145,7 +152,7 @@ def settle(
     if action == "record" and value is None:
         raise click.UsageError("record needs the tool's result, as JSON; null if it has none")
     given = _json("VALUE", value) if action == "record" and value is not None else value
-    _answered(runs.open(storage)[run_id].settle(action, given, **who))
+    _answered(runs.open(storage)[run_id].settle(action, given, attempt=attempt, **who))
 
 
 @main.command()

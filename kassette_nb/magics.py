@@ -54,6 +54,11 @@ def _settle(run: Run, words: _Words, options: dict[str, Any]) -> Any:
         if not rest:
             raise UsageError("record needs the tool's result, as JSON; null if it has none")
         value = _json(value)
+    attempt = options.get("attempt")
+    if attempt is not None:
+        if not attempt.isdecimal():
+            raise UsageError(f"--attempt {attempt} is not a number")
+        options["attempt"] = int(attempt)
     return run.settle(action, value, **options)
 
 
@@ -61,7 +66,9 @@ VERBS: dict[str, Verb] = {
     "show": Verb("show ID", lambda run, _, o: run),
     "approve": Verb("approve ID", lambda run, _, o: run.approve(**o), _WHO),
     "reject": Verb("reject ID", lambda run, _, o: run.reject(**o), _WHO),
-    "settle": Verb("settle ID record|retry|fail [VALUE]", _settle, _WHO, words=1, spare=1),
+    "settle": Verb(
+        "settle ID record|retry|fail [VALUE]", _settle, (*_WHO, "attempt"), words=1, spare=1
+    ),
     "fork": Verb("fork ID --at STEP", _fork, ("at", "label"), ("start",)),
     "retry": Verb("retry ID", lambda run, _, o: run.retry(**o), (), ("start",)),
     "resume": Verb("resume ID", lambda run, _, o: run.resume()),
@@ -91,7 +98,7 @@ class KassetteMagics(Magics):
         %kassette approve|reject ID         answer a question (--by NAME, --note TEXT, --event STEP)
         %kassette respond ID JSON           answer with a value (the same options behind it)
         %kassette settle ID record JSON     a tool in doubt: it happened, with this result;
-                                            or: retry, or: fail TEXT
+                                            or: retry, or: fail TEXT (--attempt N)
         %kassette fork ID --at STEP         a new run from the steps before STEP (--start, --label)
         %kassette retry ID                  a new run without the failure (--start)
         %kassette resume|cancel ID          go on with an interrupted run; call one off (--reason)

@@ -29,7 +29,7 @@ from .entries import (
 from .errors import KassetteError
 from .journal import Journal
 from .model import RunModel
-from .preview import recorded
+from .preview import preview, recorded
 from .text import first_line, visible
 
 #: A table by column; every list has the same length.
@@ -158,9 +158,14 @@ def comparison_table(runs: Sequence[RunModel], rows: Sequence[Row], base: int) -
                 started=step.started_at if step and not step.overridden else None,
                 finished=step.timestamp if step else None,
                 cost_usd=step.usage.cost_usd if step and step.usage else None,
-                result=_step(step)[3] if step else None,
+                # Read side by side by a person, and few: here the panel's own line.
+                result=_line(step) if step else None,
             )
     return table
+
+
+def _line(step: Step) -> str:
+    return first_line(failed(step.error)) if step.error else preview(step.result)
 
 
 def _compared(row: Row, column: int, base: int) -> str:
