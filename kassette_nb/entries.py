@@ -205,6 +205,18 @@ def decode(line: bytes | memoryview) -> AnyEntry:
         raise LineError(f"not valid JSON: {problem}") from None
 
 
+def decode_all(lines: bytes | memoryview) -> list[AnyEntry] | None:
+    """Return the entries of whole lines if all are of known types and forms; else None.
+
+    White space between entries is not looked at. Payloads stay views into ``lines``.
+    """
+    try:
+        found: list[AnyEntry] = _known.decode_lines(lines)  # type: ignore[assignment]  # as Known
+    except (RecursionError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found
+
+
 def _decode_foreign(line: bytes | memoryview, problem: msgspec.ValidationError) -> Foreign:
     try:
         entry = _foreign.decode(line)
