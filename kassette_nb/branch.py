@@ -6,6 +6,8 @@ import asyncio
 from types import TracebackType
 from typing import Any, Protocol
 
+import msgspec
+
 from .errors import (
     ConcurrentUseError,
     InterruptedRunError,
@@ -30,18 +32,14 @@ class Branch:
         closed: What every call raises once this branch has suspended.
     """
 
-    __slots__ = ("closed", "in_flight", "names", "task")
+    __slots__ = ("closed", "in_flight", "names", "path", "task")
 
     def __init__(self, path: str = "") -> None:
+        self.path = path
         self.names = Names(path)
         self.task: asyncio.Task[Any] | None = None
         self.in_flight: object | None = None
         self.closed: BaseException | None = None
-
-    @property
-    def path(self) -> str:
-        """The branch's path."""
-        return self.names.branch
 
 
 class Closing(Protocol):
@@ -49,9 +47,7 @@ class Closing(Protocol):
 
     run_id: str
     transient: tuple[type[BaseException], ...]
-
-    @property
-    def closed(self) -> BaseException | None: ...
+    closed: BaseException | None
 
     @property
     def abandoned(self) -> bool: ...
@@ -59,22 +55,19 @@ class Closing(Protocol):
     def close(self, reason: BaseException) -> None: ...
 
 
-class Call:
+class Call(msgspec.Struct):
     """The guard around one call; see `Session.call`. As a text, what is asked for."""
 
-    __slots__ = ("_branch", "_name", "_session", "_verb")
-
-    def __init__(self, session: Closing, branch: Branch, verb: str, name: str) -> None:
-        self._session = session
-        self._branch = branch
-        self._verb = verb
-        self._name = name
+    session: Closing
+    branch: Branch
+    verb: str
+    name: str
 
     def __str__(self) -> str:
-        return f"{self._verb} {self._name!r}" if self._name else self._verb
+        return f"{self.verb} {self.name!r}" if self.name else self.verb
 
     def __enter__(self) -> None:
-        session, branch = self._session, self._branch
+        session, branch = self.session, self.branch
         if session.abandoned:
             # At the end of asyncio.run the workflow's task may hear of it before its caller's
             # does. Clean-up after a cancellation may not act: it would be out of order.
@@ -108,18 +101,18 @@ class Call:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._branch.in_flight = None
+        self.branch.in_flight = None
         if problem is None or isinstance(problem, StepFailedError):
             return
         if isinstance(problem, Suspended | LiveForbidden):
             # Only this strand has come to its end; its siblings go on to theirs.
-            self._branch.closed = problem
+            self.branch.closed = problem
         else:
-            self._session.close(self._interruption(problem))
+            self.session.close(self._interruption(problem))
 
     def _interruption(self, problem: BaseException) -> BaseException:
         """Return what a session that was stopped by ``problem`` says from now on."""
-        session = self._session
+        session = self.session
         if isinstance(problem, (KassetteError, *session.transient)):
             return problem
         if not isinstance(problem, Exception | asyncio.CancelledError):

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from .arrival import Arrival
 from .errors import JournalValueError
 
 _SPECIAL = (
@@ -25,7 +26,10 @@ _SPECIAL = (
     | inspect.CO_ASYNC_GENERATOR
     | inspect.CO_ITERABLE_COROUTINE
 )
+#: What is not done by a step's function but to it.
+INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit)
 Job = Callable[[], None]
+_Jobs = SimpleQueue[tuple[Job, Job] | None]
 
 
 class Outcome(msgspec.Struct):
@@ -39,19 +43,23 @@ class Workers:
     """Threads for plain functions, kept from one step to the next of a session."""
 
     def __init__(self) -> None:
-        self._idle: list[SimpleQueue[Job | None]] = []
+        self._idle: list[_Jobs] = []
         self._closed = False
         self._lock = threading.Lock()
 
-    def submit(self, job: Job) -> None:
-        """Run the job in an idle thread, or in a new one."""
+    def submit(self, job: Job, told: Job) -> None:
+        """Run the job in an idle thread, or in a new one; then ``told``, which must be short.
+
+        The thread counts as idle before ``told``: whoever hears from it and goes on at once finds
+        it, and the two do not meet at the lock.
+        """
         with self._lock:
             queue = self._idle.pop() if self._idle else None
         if queue is None:
             queue = SimpleQueue()
             # Not a daemon: the interpreter must not end in the middle of a side effect.
             threading.Thread(target=self._work, args=(queue,), name="kassette step").start()
-        queue.put(job)
+        queue.put((job, told))
 
     def close(self) -> None:
         """Let the idle threads end; busy ones end when their job is done."""
@@ -61,14 +69,18 @@ class Workers:
         for queue in idle:
             queue.put(None)
 
-    def _work(self, queue: SimpleQueue[Job | None]) -> None:
-        while (job := queue.get()) is not None:
+    def _work(self, queue: _Jobs) -> None:
+        while (work := queue.get()) is not None:
+            job, told = work
             job()
-            del job
             with self._lock:
-                if self._closed:
-                    return
-                self._idle.append(queue)
+                closed = self._closed
+                if not closed:
+                    self._idle.append(queue)
+            told()
+            del work, job, told
+            if closed:
+                return
 
 
 class ThreadCall:
@@ -88,8 +100,7 @@ class ThreadCall:
 
     async def run(self, fn: Callable[[], Any]) -> Outcome:
         """Run ``fn`` in a thread, with the caller's context variables."""
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Future[None] = loop.create_future()
+        arrival = Arrival(asyncio.get_running_loop())
         context = contextvars.copy_context()
 
         def job() -> None:
@@ -102,14 +113,15 @@ class ThreadCall:
                 abandoned = self._abandoned
             if abandoned:
                 self._late(outcome)
-                return
+
+        def told() -> None:
             # A closed loop refuses it; its interrupted coroutine takes the outcome, or did.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_arrive, arrived)
+                arrival.arrive()
 
-        self._workers.submit(job)
+        self._workers.submit(job, told)
         try:
-            await arrived
+            await arrival
         except BaseException:
             with self._lock:
                 self._abandoned = True
@@ -119,11 +131,6 @@ class ThreadCall:
             raise
         assert self._outcome is not None, "the job sets it before it says so"
         return self._outcome
-
-
-def _arrive(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def is_async(fn: Callable[..., object]) -> bool:
@@ -166,7 +173,7 @@ async def settle(fn: Callable[..., Awaitable[Any]], /, *args: Any, **kwargs: Any
     """
     try:
         return Outcome(value=await fn(*args, **kwargs))
-    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+    except INTERRUPTIONS:
         raise
     except BaseException as error:  # SystemExit is what the function did, not our end
         return Outcome(error=error)

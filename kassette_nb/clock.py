@@ -41,13 +41,19 @@ def stamp_now(clock: Clock) -> str:
     global _second
     if type(clock) is not SystemClock:
         return stamp(clock.now())
-    second, rest = divmod(time.time_ns(), 1_000_000_000)
-    if second != _second[0]:
-        _second = second, time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
-    return _second[1] + _MILLISECONDS[rest // 1_000_000]
+    now = time.time()
+    second, text = _second
+    past = now - second
+    if not 0.0 <= past < 1.0:
+        second = now // 1.0
+        text = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
+        _second = second, text
+        past = now - second
+    return text + _MILLISECONDS[int(past * 1000.0)]
 
 
-_second = (0, "1970-01-01T00:00:00.")
+#: The second of the newest stamp and its text; set as one, since threads stamp too.
+_second = (0.0, "1970-01-01T00:00:00.")
 _MILLISECONDS = [f"{number:03}Z" for number in range(1000)]
 
 

@@ -17,14 +17,15 @@ def code_hash(fn: Callable[..., Any]) -> str | None:
     Moving a function or changing a comment leaves the hash as it is; another Python version
     changes it.
     """
+    known = _known.get(id(getattr(fn, "__code__", None)))
+    if known is not None:
+        return known[1]
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
     if not isinstance(code, CodeType):
         return None
-    known = _known.get(id(code))
-    if known is None:
-        digest = hashlib.sha256()
-        _feed(digest, code)
-        known = _known[id(code)] = (code, digest.hexdigest()[:16])
+    digest = hashlib.sha256()
+    _feed(digest, code)
+    known = _known[id(code)] = (code, digest.hexdigest()[:16])
     return known[1]
 
 

@@ -301,13 +301,13 @@ class Writer:
                     "it cannot record anything. Return from the step's function in the parent.",
                     run_id=self._run_id,
                 )
-            now, number = stamp_now(self._clock), self._next
+            now, session, number = stamp_now(self._clock), self.session, self._next
             for entry in batch:
-                entry.session = self.session
+                entry.session = session
                 entry.offset = number
                 entry.timestamp = now
                 number += 1
-            if len(batch) == 1:
+            if number == self._next + 1:
                 data = entries.encode(batch[0])
             else:
                 data = b"".join(map(entries.encode, batch))

@@ -17,17 +17,17 @@ from .errors import JournalValueError, ReplayMismatchError
 from .state import BUDGET, Events
 
 _LAST = 1 << 62
-_NOWHERE = (_LAST, "")
 
 
 class _Branch:
     """The ids recorded directly on one branch, in the order of their first entries."""
 
-    __slots__ = ("asked", "ids", "next", "order")
+    __slots__ = ("asked", "ids", "kinds", "next", "order")
 
     def __init__(self) -> None:
-        #: Offset of the first entry, and what it is, by id.
-        self.ids: dict[str, tuple[int, str]] = {}
+        #: Offset of the first entry by id; and what it is, where it is no step.
+        self.ids: dict[str, int] = {}
+        self.kinds: dict[str, str] = {}
         self.order: list[str] = []
         self.asked: set[str] = set()
         self.next = 0
@@ -38,7 +38,7 @@ class _Branch:
         while self.next < len(order):
             name = order[self.next]
             if name not in asked:
-                return self.ids[name][0], name
+                return self.ids[name], name
             self.next += 1
         return None
 
@@ -75,7 +75,7 @@ class Cursor:
                 if "/" in step_id or "@" in step_id:
                     self._note(step_id, entry.offset, "step")
                 elif step_id not in root:
-                    root[step_id] = (entry.offset, "step")
+                    root[step_id] = entry.offset
             elif isinstance(entry, Suspend):
                 step_id = self._events.suspended(entry)
                 if entry.event_name != BUDGET:  # asked for by no call of the workflow
@@ -138,7 +138,7 @@ class Cursor:
         skip = len(branch) + 1 if branch else 0
         names = {step_id[skip:]: kind for step_id, kind in kinds.items()}
         recorded.asked.update(names)
-        limit = min((recorded.ids.get(name, _NOWHERE)[0] for name in names), default=_LAST)
+        limit = min((recorded.ids.get(name, _LAST) for name in names), default=_LAST)
         if limit == _LAST and all(kind == "parallel" for kind in kinds.values()):
             return  # branches that record nothing leave no trace; one that acts asks for itself
         left = recorded.left_over()
@@ -147,9 +147,10 @@ class Cursor:
             raise self._mismatch(f"{kind} {step_id!r}", branch, *left)
         for step_id, kind in kinds.items():
             name = step_id[skip:]
-            offset, found = recorded.ids.get(name, (_LAST, kind))
+            offset = recorded.ids.get(name)
+            found = recorded.kinds.get(name, "step")
             settled = kind in ("step", "tool") and step_id in self.steps
-            if found != kind and not settled:
+            if offset is not None and found != kind and not settled:
                 raise self._mismatch(f"{kind} {step_id!r}", branch, offset, name, found)
 
     def go_live(self, branch: str, asked: str) -> None:
@@ -211,14 +212,18 @@ class Cursor:
             if known is None:
                 known = self._branches[branch] = _Branch()
             if part not in known.ids:
-                known.ids[part] = (offset, kind if depth == len(parts) else "parallel")
+                known.ids[part] = offset
+                if depth < len(parts):
+                    known.kinds[part] = "parallel"
+                elif kind != "step":
+                    known.kinds[part] = kind
             branch = f"{branch}/{part}" if branch else part
 
     def _mismatch(
         self, asked: str, branch: str, offset: int, left: str, kind: str | None = None
     ) -> ReplayMismatchError:
         recorded = f"{branch}/{left}" if branch else left
-        kind = kind or self._branches[branch].ids[left][1]
+        kind = kind or self._branches[branch].kinds.get(left, "step")
         return ReplayMismatchError(
             f"run {self.run_id!r}: the code asks for {asked}, but entry {offset} recorded the "
             f"{kind} {recorded!r} there. The code has changed since, or it does not decide the "

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, field
 
 from . import values
-from .branch import Branch, Call, current_task
+from .branch import Branch, Call
 from .budget import Meter
 from .calls import Workers
 from .clock import Clock
@@ -100,11 +100,13 @@ class Session:
         self._writer = writer
         self._hold = hold
         self._opening = opening
-        self._live: set[str] = set()
+        #: The branches that have gone live.
+        self.live: set[str] = set()
         self._task: asyncio.Task[Ending] | None = None
         self._caller: asyncio.Task[Any] | None = None
         self._cancels = 0
-        self._closed: BaseException | None = None
+        #: What every call raises, once the session has begun to end.
+        self.closed: BaseException | None = None
         self._cancel: Cancel | None = None
         # The session itself counts as one; every thread that outlives its caller as one more.
         self._open = 1
@@ -171,12 +173,15 @@ class Session:
         A replay that fits takes this short way; None sends the caller the long one, with all its
         checks and their errors. Nothing is taken then.
         """
-        if (
-            self._closed is not None
-            or branch.closed is not None
-            or branch.in_flight is not None
-            or current_task() is not branch.task
-        ):
+        try:
+            if (
+                self.closed is not None
+                or branch.closed is not None
+                or branch.in_flight is not None
+                or asyncio.current_task() is not branch.task
+            ):
+                return None
+        except RuntimeError:  # a thread without a loop
             return None
         step = self.cursor.recall(branch.names, name)
         if step is not None:
@@ -185,12 +190,12 @@ class Session:
 
     def go_live(self, branch: str, asked: str) -> None:
         """Pass from replay to live: nothing recorded may be left over; open the session."""
-        if branch in self._live:
+        if branch in self.live:
             return  # nothing was left over, and a journal grows at its end only
         self.cursor.go_live(branch, asked)
         if self._writer is None:
             raise LiveForbidden(asked)
-        self._live.add(branch)
+        self.live.add(branch)
         self.replaying = False
         opening, self._opening = self._opening, None
         if opening is not None:
@@ -248,8 +253,8 @@ class Session:
 
     def close(self, reason: BaseException) -> None:
         """Let every later call raise this; the first reason counts."""
-        if self._closed is None:
-            self._closed = reason
+        if self.closed is None:
+            self.closed = reason
 
     @property
     def abandoned(self) -> bool:
@@ -258,11 +263,6 @@ class Session:
         The workflow's own task cannot be asked: a TaskGroup of Python 3.11 leaves it marked.
         """
         return self._caller is not None and self._caller.cancelling() > self._cancels
-
-    @property
-    def closed(self) -> BaseException | None:
-        """What every call raises, once the session has begun to end."""
-        return self._closed
 
     def enter(self) -> None:
         """Count one more thing that has to return before the run is free."""
@@ -316,15 +316,15 @@ class Session:
             return Ending(terminal=self._cancel)
         if problem is not None and not isinstance(problem, Exception | Suspended):
             raise problem  # cancelled, or the process is told to stop: whatever else was going on
-        if isinstance(self._closed, BudgetExceededError):
-            spent = failure(self.number, self._closed)
+        if isinstance(self.closed, BudgetExceededError):
+            spent = failure(self.number, self.closed)
             self.record_now(spent)
             return Ending(terminal=spent)
-        if self._closed is not None:
-            if type(self._closed) is InterruptedRunError and self._cancelling():
+        if self.closed is not None:
+            if type(self.closed) is InterruptedRunError and self._cancelling():
                 # Cancelled, whatever its own clean-up made of it.
-                raise asyncio.CancelledError from self._closed
-            raise self._closed
+                raise asyncio.CancelledError from self.closed
+            raise self.closed
         if isinstance(branch.closed, LiveForbidden):
             raise branch.closed
         if branch.closed is not None:

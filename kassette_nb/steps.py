@@ -68,7 +68,8 @@ async def settled(
         return result(recorded, options.returns)
     coroutine = is_async(fn)
     refuse_timeout(options, name, coroutine)
-    session.go_live(branch.path, f"step {step_id!r}")
+    if branch.path not in session.live:
+        session.go_live(branch.path, f"step {step_id!r}")
     session.afford(step_id)
     entry = Step(
         session=session.number,

@@ -36,6 +36,7 @@ _HINTS = {
     "bytes": "; decode it, or record a path",
 }
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LEAVES = frozenset({str, int, bool, type(None)})
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
@@ -56,7 +57,9 @@ def encode(value: JSON, *, what: str = "value", limit: int = MAX_PAYLOAD) -> Raw
         _check(value, what, [], [])  # raises, with the path to what does not fit
     try:
         data = _encoder.encode(value)
-    except ValueError as problem:  # an int of more digits than the interpreter prints
+    except ValueError as problem:
+        _check(value, what, [], [])  # a lone surrogate in a text
+        # An int of more digits than the interpreter prints.
         raise refusal(what, [], str(problem)) from None
     if len(data) > limit:
         raise PayloadTooLargeError(
@@ -96,41 +99,28 @@ def same(a: JSON, b: JSON) -> bool:
 
 
 def _fits(value: Any, depth: int) -> bool:
-    """Tell whether `_check` would let a value pass; without its bookkeeping, so much faster."""
+    """Tell whether `_check` would let a value pass; without its bookkeeping, so much faster.
+
+    Texts are left to the encoder, which refuses those that UTF-8 cannot carry.
+    """
     kind = type(value)
-    if kind is str:
-        return value.isascii() or _encodes(value)
-    if value is None or kind is int or kind is bool:
+    if kind in _LEAVES:
         return True
     if kind is float:
         return math.isfinite(value)
     if depth == MAX_DEPTH:
         return False
     if kind is dict:
-        for key in value:
-            if type(key) is not str or not (key.isascii() or _encodes(key)):
+        for key, item in value.items():
+            if type(key) is not str or (type(item) not in _LEAVES and not _fits(item, depth + 1)):
                 return False
-        items = value.values()
-    elif kind is list or kind is tuple:
-        items = value
-    else:
-        return False
-    for item in items:
-        kind = type(item)
-        if kind is str:
-            if not (item.isascii() or _encodes(item)):
+        return True
+    if kind is list or kind is tuple:
+        for item in value:  # noqa: SIM110  # a generator costs more than what it asks
+            if type(item) not in _LEAVES and not _fits(item, depth + 1):
                 return False
-        elif not (kind is int or item is None or kind is bool or _fits(item, depth + 1)):
-            return False
-    return True
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _check(value: object, what: str, path: list[str | int], parents: list[int]) -> None:

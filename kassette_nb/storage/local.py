@@ -103,10 +103,13 @@ class LocalStorage:
 
     def append(self, run_id: str, data: bytes, expected: Token, keep: int | None = None) -> Token:
         """See `Storage.append`. While the run is held, its file stays open between appends."""
-        try:
-            descriptor, kept, fresh = self._open(run_id)
-        except OSError as problem:
-            raise self._refused(run_id, "open", problem) from problem
+        descriptor, kept, fresh = self._descriptors.get(run_id, -1), True, False
+        if descriptor < 0:
+            fresh = True
+            try:
+                descriptor, kept = self._open(run_id)
+            except OSError as problem:
+                raise self._refused(run_id, "open", problem) from problem
         try:
             # The name, not only the open file: an editor that keeps a backup leaves our file as
             # it was under another name. An open file keeps its inode, so it is asked once.
@@ -200,18 +203,15 @@ class LocalStorage:
             return None, 0
         return status.st_ino, status.st_size
 
-    def _open(self, run_id: str) -> tuple[int, bool, bool]:
-        """Return a descriptor, whether it is kept open for the holder, whether it is new."""
-        known = self._descriptors.get(run_id)
-        if known is not None and known >= 0:
-            return known, True, False
+    def _open(self, run_id: str) -> tuple[int, bool]:
+        """Return a new descriptor, and whether it is kept open for the holder."""
         flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0)
         descriptor = os.open(self._path(run_id), flags)
         with self._guard:
             held = run_id in self._descriptors
             if held:
                 self._descriptors[run_id] = descriptor
-        return descriptor, held, True
+        return descriptor, held
 
     def _close(self, run_id: str) -> None:
         with self._guard:

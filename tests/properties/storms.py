@@ -187,10 +187,11 @@ class Storm:
         """Let the virtual clock and the loop stand for real time and for threads."""
         clock = SimpleNamespace(monotonic=self.loop.time)
 
-        def submit(_: object, job: Callable[[], None]) -> None:
+        def submit(_: object, job: Callable[[], None], told: Callable[[], None]) -> None:
             def play() -> None:
                 self.jobs -= 1
                 job()
+                told()
 
             self.jobs += 1
             self.loop.call_later(self.chance.choice((0, 0, 0.01, 0.3)), play)
