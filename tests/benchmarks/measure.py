@@ -101,8 +101,8 @@ def verdict(
     """Print a ratio beside its target; fail far above it."""
     gate = gate or target * ALLOWANCE
     mark = "" if ratio <= target else "   ← above its target"
-    print(f"\n{what:58} {ratio:6.2f}   target {target:.1f}   ({detail}){mark}")
-    assert ratio <= gate, f"{what}: {ratio:.2f} × the floor, {gate:.1f} is the most allowed"
+    print(f"\n{what:58} {ratio:6.2f}   target {target:.2g}   ({detail}){mark}")
+    assert ratio <= gate, f"{what}: {ratio:.2f} × the floor, {gate:.2g} is the most allowed"
 
 
 def _time(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """Old journals are read for ever; damage is refused with file, line and reason, and left alone."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,30 @@ def test_raw_lines_are_kept_as_they_are() -> None:
     read = journal.read(LocalStorage(path.parent), path.stem)
     lines = b"".join(read.line(number) for number in range(len(read.entries)))
     assert lines == path.read_bytes()
+
+
+def test_many_lines_are_read_at_once_only_where_one_by_one_gives_the_same() -> None:
+    data = (GOLDEN / "good" / "INC-4900-suspended.jsonl").read_bytes()
+    first, second, *_ = data.splitlines()
+    chance = random.Random(7)
+    changed = [
+        first + second + b"\n" + second.replace(b",", b",\n", 1) + b"\n",
+        b"\n".join([first, second.replace(b":", b":\n", 1)]) + b"\n",
+        first + second + b"\n\n",
+        data.replace(b"\n", b" \n"),
+        data,
+    ]
+    for _ in range(1_500):
+        place = chance.randrange(len(data))
+        byte = bytes([chance.choice(b'\n\r{}[]",: 0129\xff')])
+        changed.append(data[:place] + byte + data[place + chance.choice((0, 1)) :])
+    taken = 0
+    for bytes_ in changed:
+        quick = journal._sound("run", bytes_, None)
+        if quick is None:
+            continue
+        taken += 1
+        slow = journal._line_by_line("run", bytes_, None, "here")
+        assert (quick.entries, quick.ends) == (slow.entries, slow.ends)
+    assert journal._sound("run", data, None) is not None
+    assert 0 < taken < len(changed)
