@@ -116,12 +116,12 @@ def kind_of(problem: Exception) -> Kind:
     if isinstance(problem, known.NotSupportedError | known.UnknownConfigurationKeyError):
         return "refused"
     status = _STATUS.search(text)
-    # 4xx is our fault and comes back the same; 408, 409, 425 and 429 are the server's moods.
+    # 4xx is our fault and comes back the same; 408, 409, 412, 425 and 429 are the server's moods.
     final = status is not None and status[1][0] == "4" and status[1] not in _MOODS
     return "refused" if final else "weather"
 
 
-_MOODS = ("408", "409", "425", "429")
+_MOODS = ("408", "409", "412", "425", "429")
 
 
 def explain(problem: Exception) -> str:

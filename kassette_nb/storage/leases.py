@@ -35,7 +35,7 @@ MEASURED = 600.0
 
 
 class Lease(msgspec.Struct, kw_only=True, rename="camel"):
-    """What ``lease.json`` says. Without an owner the run is free.
+    """What ``lease.json`` says. With no seconds left the run is free, and the owner was the last.
 
     ``holds`` counts how often the run has been taken; ``expires``, by the owner's clock, is for
     people. The write id makes every state of it unlike any other.
@@ -73,7 +73,7 @@ class ServerTime:
                 as long as it lasts.
         """
         lease = _decode(found)
-        if found is None or lease is None or not lease.owner:
+        if found is None or lease is None or not lease.seconds:
             return None
         watched = self._watched(key, found.version, lease.seconds)
         if watched is not None and not measure:
@@ -158,7 +158,7 @@ class ObjectHold:
         )
         if version is None:
             first = _decode(there)
-            raise self._busy(first.owner if first is not None and first.owner else "somebody else")
+            raise self._busy(first.owner if first is not None else "somebody else")
         self._version = version
         self._forget = forget
         threading.Thread(target=self._beat, name="kassette lease", daemon=True).start()
@@ -214,8 +214,7 @@ class ObjectHold:
                 self._renewed = began
                 return
             self._lost = (
-                f"its lease was not renewed in time and {lease.owner or 'somebody else'} took it "
-                "over"
+                f"its lease was not renewed in time and {lease.owner} took it over"
                 if lease is not None
                 else "its lease was deleted"
             )
@@ -239,15 +238,14 @@ class ObjectHold:
         try:
             with self._lock, contextlib.suppress(StorageError):  # then the lease runs out
                 if self._lost is None:
-                    self._lease.owner = ""
+                    self._lease.seconds = 0.0
                     self._write(patience=3)
         finally:
             self._forget(self)
             self._over.set()
 
     def _next(self) -> bytes:
-        seconds = self._lease.seconds if self._lease.owner else 0.0
-        self._lease.expires = stamp(datetime.now(UTC) + timedelta(seconds=seconds))
+        self._lease.expires = stamp(datetime.now(UTC) + timedelta(seconds=self._lease.seconds))
         self._lease.write_id = secrets.token_hex(8)
         return msgspec.json.encode(self._lease) + b"\n"
 

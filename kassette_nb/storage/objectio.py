@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +29,12 @@ WRITING = 20.0
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-class Version(msgspec.Struct, frozen=True, eq=False):
+@dataclass(frozen=True)
+class Version:
     """A state of an object. Two are the same if their ETags are; a listing knows only those."""
 
     tag: str
-    number: str | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self.tag == other.tag
-
-    def __hash__(self) -> int:
-        return hash(self.tag)
+    number: str | None = field(default=None, compare=False)
 
 
 #: Of an object that has been written and then changed by somebody else.

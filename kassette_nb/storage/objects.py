@@ -43,8 +43,8 @@ class ObjectStorage:
 
     Args:
         url: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``az://container/prefix``.
-        lease: Seconds after which a run is free again whose holder was killed. Its holder renews
-            the lease every third of it.
+        lease: Seconds, at least 4, after which a run is free again whose holder was killed. Its
+            holder renews the lease every quarter of it.
         config: Settings of the client by obstore's names, over those of the environment: two
             endpoints in one process, say.
     """
@@ -71,9 +71,9 @@ class ObjectStorage:
                 place=parts.scheme,
                 reason="more than a bucket and a prefix in the URL",
             )
-        if lease < 3:
+        if lease < 4:
             raise StorageError(
-                f"lease={lease}: at least 3 s, since servers tell the age of an object in seconds",
+                f"lease={lease}: at least 4 s, since servers tell the age of an object in seconds",
                 place=url,
                 reason="too short a lease",
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.objects.proxy import Proxy, proxy
 from tests.objects.server import environment, make_bucket, ministack
 
 
@@ -24,3 +25,18 @@ def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     return f"s3://runs/{secrets.token_hex(4)}"
+
+
+@pytest.fixture(scope="session")
+def _proxy(endpoint: str) -> Iterator[Proxy]:
+    with proxy(endpoint) as made:
+        yield made
+
+
+@pytest.fixture
+def net(_proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The network to the server: what goes by is counted, and may go wrong."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", _proxy.endpoint)
+    _proxy.plan()
+    yield _proxy
+    _proxy.plan()
