@@ -116,10 +116,9 @@ class Workflow:
             BaseException: What interrupted the session; the run stays open.
         """
         given = self.definition.arguments.given(args, kwargs)
-        journal = None
-        if run_id is None:
-            run_id = new_run_id()
-        else:
+        journal, new = None, run_id is None
+        run_id = new_run_id() if run_id is None else check_run_id(run_id)
+        if not new:
             journal = await beside(self.storage, find, self.storage, run_id)
         if journal is not None:
             self.definition.arguments.recorded(journal, given)
@@ -127,7 +126,9 @@ class Workflow:
                 return results.ended(run_id, journal.ending)
         hold = await lease.acquire(self.storage, run_id)
         try:
-            found = await beside(self.storage, self._settled, run_id, given, journal)
+            found: RunResult | Journal | None = None
+            if not new:
+                found = await beside(self.storage, self._settled, run_id, given, journal)
             if isinstance(found, RunResult):
                 hold.release()
                 return found

@@ -27,6 +27,7 @@ Kind = Literal["missing", "unchanged", "changed", "refused", "weather"]
 
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9._-]{1,80})\s*</Code>|\"(?:error|code)\":\s*\"([A-Za-z]+)")
 _STATUS = re.compile(r"status code: (\d{3})")
+_ELSEWHERE = "Received redirect without LOCATION"
 _CHECKS = {
     "NoSuchBucket": "there is no such bucket: check its name, the region and the endpoint",
     "ContainerNotFound": "there is no such container: check its name and the account",
@@ -109,7 +110,7 @@ def kind_of(problem: Exception) -> Kind:
     if isinstance(problem, known.PermissionDeniedError | known.UnauthenticatedError):
         return "refused"
     code = _code(text)
-    if code in _CHECKS or "169.254.169.254" in text:
+    if code in _CHECKS or _ELSEWHERE in text or "169.254.169.254" in text:
         return "refused"
     if isinstance(problem, FileNotFoundError):
         return "missing"
@@ -133,8 +134,8 @@ def explain(problem: Exception) -> str:
             "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
             "AWS_PROFILE for a profile of ~/.aws"
         )
-    if code in _CHECKS:
-        return _CHECKS[code]
+    if code in _CHECKS or _ELSEWHERE in text:
+        return _CHECKS.get(code) or _CHECKS["PermanentRedirect"]
     if kind_of(problem) == "refused":
         told = " ".join(filter(None, (status[1] if status else "", code)))
         return f"the server refuses ({told or type(problem).__name__}): check the credentials"

@@ -136,6 +136,11 @@ class ObjectHold:
         """Whether it has neither been freed nor lost."""
         return self._lost is None and not self._stop.is_set()
 
+    @property
+    def freed(self) -> bool:
+        """Whether it has been freed, though the store may not have heard yet."""
+        return self._lost is None and self._stop.is_set()
+
     def take(self, forget: Callable[[ObjectHold], None]) -> None:
         """Take the lease, and renew it from a thread of its own until `release`.
 

@@ -178,6 +178,8 @@ class ObjectStorage:
             own = self._holds.get(run_id)
         if own is not None and own.held:
             return own.owner
+        if own is not None and own.freed:
+            return None  # the store is about to hear of it
         key = f"{self._prefix}{check_run_id(run_id)}/lease.json"
         return self._time.living(key, self._objects.get(key))
 

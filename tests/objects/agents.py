@@ -113,5 +113,7 @@ if __name__ == "__main__":
     verb, *rest = sys.argv[1:]
     if verb == "appending":
         appending(rest[0], rest[1], rest[2], int(rest[3]))
-    else:
-        {"stepping": stepping, "tooling": tooling}[verb](*rest)
+    elif verb == "stepping":
+        stepping(*rest)
+    elif verb == "tooling":
+        tooling(*rest)

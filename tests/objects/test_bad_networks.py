@@ -129,14 +129,14 @@ def test_a_write_applied_and_overtaken_counts_and_the_next_is_fenced(
 
     def between() -> Any:
         # Between the lost write and the look at what is there, somebody else appends.
-        storage._objects._connect = swap  # type: ignore[method-assign]
+        storage._objects._connect = swap
         found = overtaken.read("r")
         assert found is not None
         second = overtaken.append("r", b"two\n", found[1])
         overtaken.append("r", b"three\n", second)
         return swap()
 
-    storage._objects._connect = between  # type: ignore[method-assign]
+    storage._objects._connect = between
     token = storage.append("r", b"two\n", first)
     with pytest.raises(Conflict):
         storage.append("r", b"four\n", token)

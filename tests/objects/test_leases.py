@@ -230,9 +230,7 @@ def test_a_viewer_with_a_wrong_clock_is_right_after_one_lease(
     assert viewer.holder("r") is None
 
 
-def test_a_renewal_whose_reply_was_lost_is_not_taken_for_a_robbery(
-    net: Proxy, bucket: str
-) -> None:
+def test_a_renewal_whose_reply_was_lost_is_not_taken_for_a_robbery(net: Proxy, bucket: str) -> None:
     storage = ObjectStorage(bucket, lease=LEASE)
     hold = storage.hold("r", "me")
     writer = Writer(storage, "r", None, SystemClock())
