@@ -188,7 +188,9 @@ def test_a_clock_that_is_wrong_by_minutes_robs_nobody_and_waits_for_nobody(
 
     monkeypatch.setattr(leases, "datetime", Wrong)
     now = time.time
-    monkeypatch.setattr(leases.time, "time", lambda: now() + shift.total_seconds())
+    monkeypatch.setattr(
+        "kassette_nb.storage.leases.time.time", lambda: now() + shift.total_seconds()
+    )
     wrong = ObjectStorage(bucket, lease=LEASE)
     with pytest.raises(Busy, match="the living"):
         wrong.hold("living", "the wrong one")

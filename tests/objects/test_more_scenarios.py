@@ -12,6 +12,6 @@ from tests.unit.test_tools import *  # noqa: F403
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def storage(bucket: str) -> ObjectStorage:  # type: ignore[no-redef]  # that is the point
+@pytest.fixture  # type: ignore[no-redef]  # that is the point
+def storage(bucket: str) -> ObjectStorage:
     return ObjectStorage(bucket)

@@ -18,6 +18,6 @@ del test_clean_up_at_the_end_of_the_loop_does_not_act  # noqa: F821
 del test_the_panel_follows_another_writer_while_somebody_looks  # noqa: F821
 
 
-@pytest.fixture
-def storage(bucket: str) -> ObjectStorage:  # type: ignore[no-redef]  # that is the point
+@pytest.fixture  # type: ignore[no-redef]  # that is the point
+def storage(bucket: str) -> ObjectStorage:
     return ObjectStorage(bucket)
