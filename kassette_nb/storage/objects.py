@@ -89,6 +89,7 @@ class ObjectStorage:
         self._time = ServerTime(self._objects, f"{self._prefix}.clock")
         self._holds: dict[str, ObjectHold] = {}
         self._known: dict[str, tuple[Version, bytes]] = {}
+        self._size = 0
         self._warned: set[str] = set()
 
     def __repr__(self) -> str:
@@ -239,20 +240,26 @@ class ObjectStorage:
     def _remember(self, run_id: str, version: Version, data: bytes) -> None:
         """Keep what an append will need: the same bytes as the reader has, no copy."""
         with self._guard:
-            self._known.pop(run_id, None)
+            self._drop(run_id)
             self._known[run_id] = version, data
-            size = sum(len(kept) for _, kept in self._known.values())
-            for other in [*self._known]:
-                if size <= REMEMBERED or other == run_id:
-                    break
-                if other not in self._holds:
-                    size -= len(self._known.pop(other)[1])
+            self._size += len(data)
+            if self._size > REMEMBERED:
+                for other in [*self._known][:-1]:
+                    if self._size <= REMEMBERED:
+                        break
+                    if other not in self._holds:
+                        self._drop(other)
+
+    def _drop(self, run_id: str) -> None:
+        known = self._known.pop(run_id, None)
+        if known is not None:
+            self._size -= len(known[1])
 
     def _forget(self, hold: ObjectHold) -> None:
         with self._guard:
             if self._holds.get(hold.run_id) is hold:
                 del self._holds[hold.run_id]
-                self._known.pop(hold.run_id, None)
+                self._drop(hold.run_id)
 
     def _warn(self, run_id: str, size: int) -> None:
         if run_id in self._warned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 SECRET = "dontShowThisSecretKey0123456789"
@@ -77,3 +79,49 @@ def ministack() -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(10)
+
+
+@contextmanager
+def seaweed(folder: Path) -> Iterator[str]:
+    """Run SeaweedFS, which checks signatures; yields its endpoint."""
+    identity = {
+        "name": "tests",
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin", "Read", "Write", "List"],
+    }
+    config = folder / "s3.json"
+    config.write_text(json.dumps({"identities": [identity]}))
+    s3 = free_port()
+    ports = [f"-{name}={free_port()}" for name in _PORTS]
+    command = [
+        "server",
+        f"-dir={folder}",
+        "-ip=127.0.0.1",
+        "-master.telemetry=false",
+        "-s3",
+        f"-s3.port={s3}",
+        *ports,
+    ]
+    process = subprocess.Popen(
+        [str(Path(sys.executable).parent / "weed"), *command, f"-s3.config={config}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    endpoint = f"http://127.0.0.1:{s3}"
+    try:
+        wait_for(f"{endpoint}/", process)
+        yield endpoint
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+_PORTS = (
+    "master.port",
+    "master.port.grpc",
+    "volume.port",
+    "volume.port.grpc",
+    "filer.port",
+    "filer.port.grpc",
+    "s3.port.grpc",
+)
