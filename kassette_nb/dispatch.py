@@ -2,25 +2,9 @@
 
 A message names a run, and may be delivered twice, late, or to a worker that dies with it: a run is
 safe against all three, since whoever gets the message goes on where the journal ends. So the one
-question a worker has is whether the message is done with.
-
-| what came of it | the message |
-|---|---|
-| success, failed, cancelled | acknowledge: it is recorded, and would come out the same again |
-| suspended, waiting for an answer | acknowledge: the answer brings a message of its own |
-| suspended, with a timer or a deadline | acknowledge, and send it again in ``due`` seconds, or let `Workflow.recover` find it |
-| `EventAlreadyAnsweredError`, `TerminalRunError` | acknowledge: somebody was first |
-| `MetadataMismatchError`, `InvalidRunIdError`, `JournalCorruptionError` | acknowledge and report ``error``: no delivery will make it good |
-| `RunBusyError` | redeliver: if the other worker dies, this message goes on |
-| `FencedError`, `InterruptedRunError`, `StorageError` | redeliver: the run is open |
-| `VersionMismatchError`, `ReplayMismatchError`, `JournalValueError` and its like | redeliver, later: a worker with the code that fits may get it; nothing was written |
-| `UnknownRunError`, `EventMismatchError` of an answer | redeliver: it came before what it answers |
-| any other exception (the workflow's ``transient``) | redeliver: the run is open |
-| `KeyboardInterrupt`, `SystemExit`, a cancelled task | raised: the worker is told to stop; its queue redelivers |
-
-Let the queue limit the number of deliveries and keep what exceeds it aside: the journal stays as it
-is, and shows why.
-"""  # noqa: E501
+question a worker has is whether the message is done with. Acknowledged is what another delivery
+could not change; the whole table, and recipes for queues, stand in ``DISPATCH.md``.
+"""
 
 from __future__ import annotations
 

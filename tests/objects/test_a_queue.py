@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def test_a_killed_workers_message_is_handled_by_a_fresh_process(
     assert pids == [first.pid, second.pid]
     ran = [line.split()[0] for line in marks.read_text().splitlines()]
     assert ran == ["look-pod", "plan", "plan", "act"], "the step that was killed ran again"
+
+
+def test_the_recipe_is_the_code_that_is_tested() -> None:
+    recipes = (files("kassette_nb") / "DISPATCH.md").read_text()
+    source = (Path(__file__).parent / "queueing.py").read_text()
+    tested = source[source.index("@huey.task()") :].strip()
+    assert f"```python\n{tested}\n```" in recipes
 
 
 def _until(what: object, worker: subprocess.Popen[bytes]) -> None:
