@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3", "gs", "az")
 #: Seconds to reach the server, for one read from the socket, and for one whole request.
-CONNECT, READ, REQUEST = "3s", "15s", "120s"
+CONNECT, READ, REQUEST = "3s", "10s", "120s"
 
 #: What went wrong, as far as it decides what happens next.
 Kind = Literal["missing", "unchanged", "changed", "refused", "weather"]

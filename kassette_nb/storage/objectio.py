@@ -134,6 +134,29 @@ class Objects:
                 raise self._error("write", key, why)
         raise AssertionError("unreachable")
 
+    def refuse_unconditional(self, key: str) -> None:
+        """Write on a condition that is never met: a server that does it all the same is refused.
+
+        Raises:
+            StorageError: Two sessions could overwrite each other there.
+        """
+        import obstore
+
+        client = self._connect()
+        mode: Any = {"e_tag": '"never"', "version": "1"}
+        try:
+            obstore.put(client, key, b"", mode=mode, use_multipart=False)
+        except Exception as problem:
+            if kind_of(problem) != "refused":
+                return  # it is not met, or weather, which the next request will meet as well
+            why = explain(problem)
+        else:
+            why = (
+                "the server ignores the condition of a conditional write (If-Match), so two "
+                "sessions could overwrite each other: use a server that knows it"
+            )
+        raise self._error("write", key, why)
+
     def stamp(self, key: str, data: bytes) -> datetime:
         """Overwrite an object and return the server's time of it."""
         import obstore

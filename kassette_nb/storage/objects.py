@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import StorageError
-from .base import Conflict, Token, check_run_id
+from .base import Busy, Conflict, Token, check_run_id
 from .clients import SCHEMES, connect, refuse_forked
 from .leases import LEASE, Lease, ObjectHold, ServerTime
 from .objectio import Object, Objects, Version
@@ -91,6 +91,7 @@ class ObjectStorage:
         self._known: dict[str, tuple[Version, bytes]] = {}
         self._size = 0
         self._warned: set[str] = set()
+        self._checked = False
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self._url!r})"
@@ -150,21 +151,27 @@ class ObjectStorage:
         before = self._content(run_id, expected)
         after = b"".join([before if keep is None else before[:keep], data])
         assert isinstance(expected, Version)
+        if len(after) > LARGE:
+            self._warn(run_id, len(after))
         version, _ = self._objects.swap(self._key(run_id), expected, after)
         if version is None:
             raise Conflict(f"the journal {self.locate(run_id)} has changed", run_id=run_id)
         self._remember(run_id, version, after)
-        if len(after) > LARGE:
-            self._warn(run_id, len(after))
         return version
 
     def hold(self, run_id: str, who: str) -> ObjectHold:
         """See `Storage.hold`. A lease that its holder has not renewed in time is taken over."""
         key = f"{self._prefix}{check_run_id(run_id)}/lease.json"
         with self._guard:
-            ending = self._holds.get(run_id)
-        if ending is not None:
-            ending.wait_released()
+            own = self._holds.get(run_id)
+            checked, self._checked = self._checked, True
+        if own is not None and own.held:
+            # Whatever the server says of its lease: whoever holds it lives, here.
+            raise Busy(f"{own.owner} holds run {run_id!r}", run_id=run_id, holder=own.owner)
+        if own is not None:
+            own.wait_released()
+        if not checked:
+            self._objects.refuse_unconditional(f"{self._prefix}.clock")
         hold = ObjectHold(
             self._objects, self._time, key, run_id, Lease(owner=who, seconds=self._lease)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 import urllib.request
@@ -48,6 +49,7 @@ class _Proxy:
         self.delay = float(given.get("delay", 0.05))
         self.latency = float(given.get("latency", 0))
         self.deny = str(given.get("deny", ""))
+        self.unconditional = bool(given.get("unconditional"))
         self.random = random.Random(given.get("seed", 0))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,6 +88,8 @@ class _Proxy:
         else:
             if fault == "delayed":
                 await asyncio.sleep(self.delay * self.random.random())
+            if self.unconditional:
+                head = re.sub(rb"(?i)\r\nif-(none-)?match:[^\r]*", b"", head)
             reply = await self._forward(head, body)
             entry["status"] = int(reply.split(b" ", 2)[1])
             if fault == "dropped after":

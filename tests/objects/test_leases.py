@@ -86,8 +86,8 @@ def takeovers(url: str, folder: Path, rounds: int) -> None:
             thread.join()
     assert len(seconds) == rounds
     print(f"taken over after {min(seconds):.1f} to {max(seconds):.1f} s of a lease of {LEASE} s")
-    # The seconds that a fresh process takes to import and to ask on top of it.
-    assert max(seconds) <= LEASE + 3
+    # A busy machine takes seconds to start a process and to let it ask.
+    assert max(seconds) <= 2 * LEASE
     storage = ObjectStorage(url)
     for number in range(rounds):
         journal = read(storage, f"r{number}")

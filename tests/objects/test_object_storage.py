@@ -173,6 +173,7 @@ def test_a_cancelled_caller_loses_no_entry_that_is_under_way(net: Proxy, bucket:
 
     asyncio.run(scenario())
     net.plan()
+    _until_free(bucket)
     steps = [entry.step_id for entry in kb.open(bucket)["r"].fold().steps]
     assert steps == ["first", "second"]
     assert kb.open(bucket)["r"].state == "interrupted"
@@ -196,8 +197,13 @@ def test_a_run_taken_for_a_caller_who_is_gone_is_freed(net: Proxy, bucket: str) 
 
     asyncio.run(scenario())
     net.plan()
+    _until_free(bucket)
+
+
+def _until_free(bucket: str) -> None:
+    """Wait until the store has heard that the run is free: a thread tells it."""
     deadline = time.monotonic() + 5
-    while ObjectStorage(bucket).holder("r") is not None:  # a thread tells the store
+    while ObjectStorage(bucket).holder("r") is not None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

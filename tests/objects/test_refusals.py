@@ -72,13 +72,20 @@ def test_a_missing_bucket(bucket: str, caplog: pytest.LogCaptureFixture, call: s
     assert "s3://no-such-bucket" in text
 
 
-@pytest.mark.parametrize("call", ["list", "new"])
 def test_no_network(
-    bucket: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, call: str
+    bucket: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    text = refusal(call, bucket, caplog)
+    text = refusal("new", bucket, caplog)
     assert "the server cannot be reached: check the network and the endpoint" in text
+
+
+def test_a_server_that_ignores_conditions_is_refused_before_anything_runs(
+    net: Proxy, bucket: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    net.plan(unconditional=True)
+    assert "the server ignores the condition" in refusal("new", bucket, caplog)
+    assert list(ObjectStorage(bucket).list()) == []
 
 
 def test_a_bucket_in_another_region(
