@@ -19,7 +19,7 @@ from .errors import JournalCorruptionError, KassetteError, UnknownRunError
 from .model import RunsModel
 from .recorded import Question, RecordedStep
 from .seen import Seen
-from .storage import Storage
+from .storage import Storage, beside
 from .values import JSON
 from .workflow import Workflow, registry
 
@@ -344,6 +344,6 @@ class Run(Seen):
         if session is not None:
             await session.wait()
         # Another process's session can only be seen in its file and its lock.
-        while self.fold().status == state.RUNNING:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        while (await beside(self.storage, self.fold)).status == state.RUNNING:  # noqa: ASYNC110
+            await asyncio.sleep(1.0 if self.storage.blocking else 0.05)
         return self

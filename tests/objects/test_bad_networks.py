@@ -75,7 +75,7 @@ def storm(net: Proxy, url: str, count: int, rate: float) -> None:
 def test_four_processes_through_a_bad_network_lose_and_double_nothing(
     net: Proxy, bucket: str
 ) -> None:
-    storm(net, bucket, count=12, rate=0.3)
+    storm(net, bucket, count=8, rate=0.4)
 
 
 @pytest.mark.slow

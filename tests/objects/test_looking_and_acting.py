@@ -118,6 +118,29 @@ def test_a_panel_follows_another_process_with_conditional_gets(
     asyncio.run(scenario())
 
 
+def test_waiting_for_another_process_leaves_the_loop_alone(net: Proxy, bucket: str) -> None:
+    async def scenario() -> None:
+        await asking(bucket).start(run_id="r")
+        hold = ObjectStorage(bucket).hold("r", "process 1 on elsewhere")
+        net.plan(latency=0.1)
+        waiting = asyncio.ensure_future(_awaited(kb.open(bucket)["r"]))
+        began, turns = asyncio.get_running_loop().time(), 0
+        while asyncio.get_running_loop().time() < began + 0.5:
+            await asyncio.sleep(0.01)
+            turns += 1
+        assert turns > 15, "the loop waited for the store"
+        assert not waiting.done()
+        net.plan()
+        await asyncio.to_thread(hold.release)
+        assert (await waiting).state == "suspended"
+
+    asyncio.run(scenario())
+
+
+async def _awaited(run: kb.Run) -> kb.Run:
+    return await run
+
+
 def test_the_browser_looks_at_all_runs_with_one_listing(net: Proxy, bucket: str) -> None:
     async def scenario() -> None:
         workflow = asking(bucket)
