@@ -22,10 +22,12 @@ from .usage import with_usage
 from .workflow import Workflow
 
 if TYPE_CHECKING:
+    from . import dispatch as dispatch
     from .idempotence import idempotent
     from .notebook.compare import Comparison
     from .run import Run
     from .runs import Runs, compare
+    from .storage.objects import ObjectStorage
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "KassetteError",
     "LocalStorage",
     "MemoryStorage",
+    "ObjectStorage",
     "Retry",
     "Run",
     "RunResult",
@@ -53,6 +56,7 @@ __all__ = [
 # An agent's process must start without paying for what only a notebook needs.
 _LAZY = {
     "Comparison": "notebook.compare",
+    "ObjectStorage": "storage.objects",
     "Run": "run",
     "Runs": "runs",
     "compare": "runs",
@@ -62,6 +66,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "dispatch":
+        return import_module(".dispatch", __name__)
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -69,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, "__version__", "errors", "open", "testing"})
+    return sorted({*__all__, "__version__", "dispatch", "errors", "open", "testing"})
 
 
 def load_ipython_extension(ipython: Any) -> None:

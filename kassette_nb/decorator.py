@@ -55,8 +55,8 @@ def kassette(
         version: Raise it when the shape of the code changes: runs of another version are refused.
         fingerprint: Names what runs depend on beside the code; see `Workflow.with_options`.
         budget: What each run may spend; the count survives crashes. See `Budget`.
-        storage: A storage, a URL (``"file:.kassette"``, ``"memory:"``) or a path; by default
-            ``$KASSETTE_STORAGE``, else ``file:.kassette``.
+        storage: A storage, a URL (``"file:.kassette"``, ``"s3://bucket/prefix"``,
+            ``"memory:"``) or a path; by default ``$KASSETTE_STORAGE``, else ``file:.kassette``.
         max_payload: The largest value to record, in bytes of JSON.
         transient: Exceptions that are only weather: they interrupt the session instead of failing
             the step or the run.

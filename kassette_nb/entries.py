@@ -50,11 +50,15 @@ class Source(Record, kw_only=True):
 
 
 class Entry(Record, tag_field="type", kw_only=True):
-    """The envelope. ``offset`` and ``timestamp`` are given when the line is written."""
+    """The envelope. All but ``session`` is given when the line is written.
+
+    ``write_id`` makes a line unlike any other, where its writer has to find it again.
+    """
 
     session: int
     offset: int = -1
     timestamp: str = ""
+    write_id: str | None = None
 
 
 class Start(Entry, tag="start", kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -162,6 +163,9 @@ def _publish(
 ) -> str:
     for name in _names(run_id, new_run_id):
         line = _with(lines[0], keyScope=name) if own_scope else lines[0]
+        if storage.blocking:
+            # The same fork made twice at once is two runs: its line must be unlike the other's.
+            line = _with(line, writeId=secrets.token_hex(8))
         hold = acquire_blocking(storage, name)
         try:
             storage.create(name, b"".join([line, *lines[1:]]))

@@ -7,7 +7,9 @@ FORMAT.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import secrets
 import threading
 from datetime import datetime
 
@@ -35,8 +37,9 @@ from .errors import (
     JournalCorruptionError,
     UnknownRunError,
 )
-from .storage import Conflict, Storage, Token, check_run_id
+from .storage import Conflict, Storage, Token, check_run_id, settled
 
+_Queue = list[tuple[Known, asyncio.Future[None]]]
 _ENDINGS = frozenset({"complete", "error", "cancel"})
 _OPEN, _CLOSE = b"{}"
 
@@ -100,13 +103,8 @@ def read(storage: Storage, run_id: str) -> Journal:
         JournalCorruptionError: It is damaged; names the line and the reason.
         StorageError: It cannot be read.
     """
-    check_run_id(run_id)
-    try:
-        found = storage.read(run_id)
-    except KeyError:
-        found = None
-    journal = parse(run_id, *found, storage.locate(run_id)) if found else None
-    if journal is None or not journal.entries:
+    journal = find(storage, run_id)
+    if journal is None:
         from difflib import get_close_matches  # only for somebody who has mistyped an id
 
         ids = list(storage.list())
@@ -119,6 +117,25 @@ def read(storage: Storage, run_id: str) -> Journal:
             known=len(ids),
         )
     return journal
+
+
+def find(storage: Storage, run_id: str, known: Journal | None = None) -> Journal | None:
+    """Do what `read` does, but return None where there is no such run.
+
+    Args:
+        storage: Where it is.
+        run_id: The run.
+        known: The journal as it was read before: returned where it still is the same.
+    """
+    check_run_id(run_id)
+    try:
+        found = storage.read(run_id, since=known.token if known is not None else None)
+    except KeyError:
+        return None
+    if found is None:
+        return known
+    journal = parse(run_id, *found, storage.locate(run_id))
+    return journal if journal.entries else None
 
 
 def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
@@ -272,6 +289,8 @@ class Writer:
         self, storage: Storage, run_id: str, journal: Journal | None, clock: Clock
     ) -> None:
         self.session = (journal.last_session if journal else 0) + 1
+        #: Whether an append takes network time: then `join` is the way that keeps the loop free.
+        self.blocking = storage.blocking
         self._storage = storage
         self._run_id = run_id
         self._clock = clock
@@ -281,8 +300,9 @@ class Writer:
         self._keep = journal.size if journal and journal.torn else None
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._flying = False
         self._refusal: BaseException | None = None
-        self._queue: list[tuple[Known, asyncio.Future[None]]] = []
+        self._queue: _Queue = []
 
     def append(self, *batch: Known) -> None:
         """Write entries as one batch. Durable on return.
@@ -306,6 +326,9 @@ class Writer:
                 entry.session = session
                 entry.offset = number
                 entry.timestamp = now
+                if self.blocking:
+                    # A reply can be lost after the write; then the line is looked for.
+                    entry.write_id = secrets.token_hex(8)
                 number += 1
             if number == self._next + 1:
                 data = entries.encode(batch[0])
@@ -332,7 +355,8 @@ class Writer:
     async def join(self, entry: Known) -> None:
         """Write an entry together with all that are ready in this turn of the loop.
 
-        Durable on return, also when the caller is cancelled meanwhile.
+        Durable on return, also when the caller is cancelled meanwhile. Where a write takes
+        network time it flies in a thread, one at a time; what gets ready meanwhile shares the next.
 
         Raises:
             KassetteError: See `append`; every entry of the batch gets the error.
@@ -342,6 +366,9 @@ class Writer:
         self._queue.append((entry, done))
         if len(self._queue) == 1:
             loop.call_soon(self._flush)
+        if self.blocking:
+            await settled(done)
+            return done.result()
         try:
             await done
         except asyncio.CancelledError:
@@ -349,19 +376,34 @@ class Writer:
             raise
 
     def _flush(self) -> None:
-        queue, self._queue = self._queue, []
-        if not queue:
+        if self._flying or not self._queue:
             return
+        queue, self._queue = self._queue, []
+        if not self.blocking:
+            _tell(queue, self._attempt(queue))
+            return
+        loop = asyncio.get_running_loop()
+        self._flying = True
+
+        def fly() -> None:
+            problem = self._attempt(queue)
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited there
+                loop.call_soon_threadsafe(self._land, queue, problem)
+
+        # Not a daemon: the interpreter must not end in the middle of a write.
+        threading.Thread(target=fly, name="kassette append").start()
+
+    def _land(self, queue: _Queue, problem: BaseException | None) -> None:
+        self._flying = False
+        _tell(queue, problem)
+        self._flush()
+
+    def _attempt(self, queue: _Queue) -> BaseException | None:
         try:
             self.append(*(entry for entry, _ in queue))
         except BaseException as problem:
-            for _, done in queue:
-                if not done.done():
-                    done.set_exception(problem)
-        else:
-            for _, done in queue:
-                if not done.done():
-                    done.set_result(None)
+            return problem
+        return None
 
     def close(self) -> None:
         """Refuse every later append: the session has ended."""
@@ -372,3 +414,13 @@ class Writer:
                     "it any more. Start the run again to continue.",
                     run_id=self._run_id,
                 )
+
+
+def _tell(queue: _Queue, problem: BaseException | None) -> None:
+    for _, done in queue:
+        if done.done():
+            continue
+        if problem is None:
+            done.set_result(None)
+        else:
+            done.set_exception(problem)

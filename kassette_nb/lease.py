@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from .errors import RunBusyError
-from .storage import Busy, Hold, Storage
+from .storage import Busy, Hold, Storage, beside
 
 #: A viewer's probe or a session that is just ending holds a run for milliseconds, so a writer
 #: tries for this long (in seconds) before it says that the run is busy.
@@ -27,12 +27,23 @@ async def acquire(storage: Storage, run_id: str, patience: float = PATIENCE) -> 
     Raises:
         RunBusyError: Somebody else still holds it.
     """
-    for wait in _tries(storage, run_id, patience):
-        if isinstance(wait, float):
-            await asyncio.sleep(wait)
-        else:
-            return wait
-    raise AssertionError("unreachable")
+    taken: list[Hold] = []
+
+    def attempt() -> Hold | float:
+        found = next(tries)
+        if not isinstance(found, float):
+            taken.append(found)
+        return found
+
+    tries = _tries(storage, run_id, patience)
+    try:
+        while isinstance(found := await beside(storage, attempt), float):  # noqa: ASYNC110
+            await asyncio.sleep(found)
+    except asyncio.CancelledError:
+        for hold in taken:  # taken for a caller who is gone
+            hold.release()
+        raise
+    return found
 
 
 def acquire_blocking(storage: Storage, run_id: str, patience: float = PATIENCE) -> Hold:
@@ -62,4 +73,4 @@ def _tries(storage: Storage, run_id: str, patience: float) -> Iterator[Hold | fl
                     run_id=run_id,
                     holder=busy.holder,
                 ) from None
-            yield 0.02
+            yield 0.2 if storage.blocking else 0.02

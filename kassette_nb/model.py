@@ -6,6 +6,7 @@ They take these by Protocol and never import the classes, which import them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from .background import Background
@@ -39,6 +40,8 @@ class RunModel(Protocol):
     def error(self) -> ErrorInfo | None: ...
 
     def fold(self) -> RunState: ...
+
+    def still(self, folded: RunState) -> AbstractContextManager[None]: ...
 
     def approve(
         self, *, by: str | None = None, note: str | None = None, event: str | None = None

@@ -8,11 +8,12 @@ import msgspec
 
 from . import lease
 from .definition import Definition, cancel_overdue
-from .errors import KassetteError, RunBusyError
+from .errors import RunBusyError
 from .journal import Journal, read
 from .results import RunResult
+from .shelf import read_all
 from .state import INTERRUPTED, READY
-from .storage import Storage
+from .storage import Storage, beside
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -32,21 +33,19 @@ async def recover(definition: Definition, storage: Storage) -> list[Recovered]:
     Returns:
         One `Recovered` for each run that was touched or could not be; sorted by id.
     """
-    wanted = [journal for journal in _journals(definition, storage) if _due(definition, journal)]
+    journals = await beside(storage, _journals, definition, storage)
+    wanted = [journal for journal in journals if _due(definition, journal)]
     found = await asyncio.gather(*(_one(definition, storage, j.run_id) for j in wanted))
     return [each for each in found if each is not None]
 
 
 def _journals(definition: Definition, storage: Storage) -> list[Journal]:
-    found = []
-    for run_id in storage.list():
-        try:
-            journal = read(storage, run_id)
-        except KassetteError:
-            continue  # damaged, or gone meanwhile: not ours to repair
-        if journal.opening.workflow == definition.name:
-            found.append(journal)
-    return found
+    return [
+        journal
+        for _, journal in read_all(storage)
+        # Damaged, or gone meanwhile: not ours to repair.
+        if isinstance(journal, Journal) and journal.opening.workflow == definition.name
+    ]
 
 
 def _due(definition: Definition, journal: Journal) -> bool:
@@ -62,10 +61,12 @@ async def _one(definition: Definition, storage: Storage, run_id: str) -> Recover
     except RunBusyError:
         return None
     try:
-        journal = read(storage, run_id)
+        journal = await beside(storage, read, storage, run_id)
         overdue = definition.overdue(journal)
         if overdue is not None:
-            result = cancel_overdue(storage, journal, definition.clock, overdue)
+            result = await beside(
+                storage, cancel_overdue, storage, journal, definition.clock, overdue
+            )
             hold.release()
             return Recovered(run_id, result)
         if not _due(definition, journal):

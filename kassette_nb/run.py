@@ -11,31 +11,26 @@ from collections.abc import Generator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from msgspec.structs import replace
-
 from . import answers, background, decisions, display, results, state, values
 from . import fork as forks
-from .clock import SystemClock, instant
+from .clock import instant
 from .entries import ErrorInfo, Failure, Source
 from .errors import JournalCorruptionError, KassetteError, UnknownRunError
-from .journal import Journal, parse, read
 from .model import RunsModel
 from .recorded import Question, RecordedStep
+from .seen import Seen
 from .shown import Shown
-from .storage import Storage
+from .storage import Storage, beside
 from .values import JSON
 from .workflow import Workflow, registry
 
 
-class Run(Shown):
+class Run(Seen, Shown):
     """One run, seen from outside. Made by `Runs`."""
 
     def __init__(self, storage: Storage, run_id: str, runs: RunsModel) -> None:
-        self.storage = storage
-        self.run_id = run_id
+        super().__init__(storage, run_id)
         self._runs = runs
-        self._journal: Journal | None = None
-        self._folded: tuple[Journal, state.RunState] | None = None
 
     def __repr__(self) -> str:
         try:
@@ -75,50 +70,6 @@ class Run(Shown):
         except JournalCorruptionError:
             return True
         return True
-
-    @property
-    def journal(self) -> Journal:
-        """The verified journal as it is now; read again only when it has changed.
-
-        Raises:
-            UnknownRunError, JournalCorruptionError, StorageError: See `kassette_nb.journal.read`.
-        """
-        if self._journal is not None:
-            try:
-                found = self.storage.read(self.run_id, since=self._journal.token)
-            except KeyError:
-                self._journal = None
-            else:
-                if found is not None:
-                    where = self.storage.locate(self.run_id)
-                    self._journal = parse(self.run_id, *found, where)
-        if self._journal is None:
-            self._journal = read(self.storage, self.run_id)
-        return self._journal
-
-    def fold(self) -> state.RunState:
-        """Return the run's state now. Only an open run's lock is looked at."""
-        while True:
-            journal = self.journal
-            folded = self._fold(journal)
-            if folded.terminal:
-                return folded
-            if self.storage.holder(self.run_id) is not None:
-                folded = self._fold(self.journal)
-                return folded if folded.terminal else replace(folded, status=state.RUNNING)
-            # A session may have ended between the look at the file and that at the lock.
-            if self.journal is journal:
-                return folded
-
-    def _fold(self, journal: Journal) -> state.RunState:
-        """Fold a journal once; only a deadline makes the same entries mean something else later."""
-        known = self._folded
-        if known is None or known[0] is not journal:
-            folded = state.fold(journal.entries, SystemClock().now(), held=False)
-            if any(pending.deadline for pending in folded.pending):
-                return folded
-            known = self._folded = (journal, folded)
-        return known[1]
 
     @property
     def state(self) -> str:
@@ -218,6 +169,7 @@ class Run(Shown):
                 does not fit the run; the answer was not spent.
             RunBusyError: Another session holds the run.
         """
+        self.look_anew()
         decisions.respond(self, value, self._event(event), by, note)
         return self
 
@@ -249,6 +201,7 @@ class Run(Shown):
         Raises:
             KassetteError: See `respond`; ``action`` is another word; nothing is in doubt.
         """
+        self.look_anew()
         decisions.settle(self, action, value, event, by, note, attempt)
         return self
 
@@ -262,6 +215,7 @@ class Run(Shown):
             KassetteError: The code is not loaded here, or the run is not one to continue.
             RunBusyError: Another session holds the run.
         """
+        self.look_anew()
         decisions.go_on(self, self._code("go on"))
         return self
 
@@ -279,6 +233,7 @@ class Run(Shown):
             TerminalRunError, RunCancelledError: It has ended already.
             RunBusyError: A session holds it.
         """
+        self.look_anew()
         decisions.cancel(self, reason)
         return self
 
@@ -371,6 +326,6 @@ class Run(Shown):
         if session is not None:
             await session.wait()
         # Another process's session can only be seen in its file and its lock.
-        while self.fold().status == state.RUNNING:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        while (await beside(self.storage, self.fold)).status == state.RUNNING:  # noqa: ASYNC110
+            await asyncio.sleep(1.0 if self.storage.blocking else 0.05)
         return self

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from . import decisions, display
 from .errors import JournalCorruptionError, KassetteError, RunBusyError, UnknownRunError
 from .journal import read
 from .run import Run
-from .storage import Storage, open_storage
+from .shelf import many
+from .state import RunState
+from .storage import Storage, Token, open_storage
 from .tabled import Tabled
 
 if TYPE_CHECKING:
@@ -62,21 +65,40 @@ class Runs(Tabled, Mapping[str, "Run"]):
         return run
 
     def listed(self) -> Iterator[Run]:
-        """Yield every listed run by id, without reading it: it may be damaged when looked at."""
-        return map(self.look, self.storage.list())
+        """Yield every listed run by id; it may be damaged when looked at.
+
+        What has changed since the last look is read, side by side where that takes network time,
+        and while a run is yielded looks at it cost nothing.
+        """
+
+        def look(listed: tuple[str, Token]) -> tuple[Run, RunState | None]:
+            run = self.look(listed[0])
+            try:
+                return run, run.fold_at(listed[1])
+            except KassetteError:
+                return run, None  # whoever looks at it is told
+
+        for run, folded in many(self.storage, look, self.storage.tokens()):
+            with run.still(folded) if folded is not None else nullcontext():
+                yield run
 
     def forks_of(self, run_id: str) -> Iterator[Run]:
         """Yield the runs that were forked from this one, by id; damaged ones are left out."""
-        for listed in self.storage.list():
+
+        def source(listed: str) -> str | None:
             if listed not in self._sources:
                 # Line 0 never changes, so it is read once.
                 try:
                     source = self.look(listed).source
                 except KassetteError:
-                    continue
+                    return None
                 self._sources[listed] = source.run_id if source else None
-            if self._sources[listed] == run_id:
-                yield self.look(listed)
+            return self._sources[listed]
+
+        listed = list(self.storage.list())
+        for name, parent in zip(listed, many(self.storage, source, listed), strict=True):
+            if parent == run_id:
+                yield self.look(name)
 
     def __iter__(self) -> Iterator[str]:
         def began(run_id: str) -> tuple[str, str]:
@@ -85,7 +107,9 @@ class Runs(Tabled, Mapping[str, "Run"]):
             except (JournalCorruptionError, UnknownRunError):
                 return "~", run_id  # damaged ones come last; they are still there to be seen
 
-        return iter(sorted(self.storage.list(), key=began))
+        return iter(
+            [run_id for _, run_id in sorted(many(self.storage, began, self.storage.list()))]
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self.storage.list())
@@ -118,7 +142,7 @@ class Runs(Tabled, Mapping[str, "Run"]):
             Run id → what became of it: ``goes on``, ``cancelled``, or why it stays as it is.
         """
         found: dict[str, str] = {}
-        for run in self.listed():
+        for run in list(self.listed()):
             try:
                 run.fold()
             except KassetteError:

@@ -223,12 +223,13 @@ class Session:
     def record(self, entry: Known) -> Awaitable[None] | None:
         """Append an entry: durable on return, or when what is returned has been awaited.
 
-        Alone, an entry is written at once; branches that are ready together share one write.
+        Alone, an entry is written at once; branches that are ready together share one write, and
+        one that takes network time does not hold up the loop.
         """
         assert self._writer is not None, "only a live session records"
         if self._meter is not None and type(entry) is Step:
             self._meter.count(entry)
-        if self.strands > 1:
+        if self.strands > 1 or self._writer.blocking:
             return self._writer.join(entry)
         self._writer.append(entry)
         return None

@@ -141,6 +141,10 @@ class FaultyStorage:
         """See `Storage.list`."""
         return self.inner.list(after, limit)
 
+    def tokens(self, after: str = "") -> Iterator[tuple[str, Token]]:
+        """See `Storage.tokens`."""
+        return self.inner.tokens(after)
+
     def _fails(self) -> bool:
         if self.fail_at is None:
             return False
@@ -347,6 +351,26 @@ class StorageContract:
             storage.create(run_id, b"one\n")
         assert list(storage.list()) == ["a", "b", "c"]
         assert list(storage.list(after="a", limit=1)) == ["b"]
+
+    def test_a_fork_is_listed_behind_its_source(self, tmp_path: Path) -> None:
+        storage = self.make(tmp_path)
+        names = ["a", "a-b", "a.2", "a.2.2", "a.2x", "a0", "b"]
+        for run_id in reversed(names):
+            storage.create(run_id, b"one\n")
+        assert list(storage.list()) == names
+        for place, run_id in enumerate(names):
+            assert list(storage.list(after=run_id)) == names[place + 1 :]
+
+    def test_a_look_at_all_runs_gives_the_tokens_that_reading_gives(self, tmp_path: Path) -> None:
+        storage = self.make(tmp_path)
+        old = storage.create("a", b"one\n")
+        new = storage.append("a", b"two\n", old)
+        storage.create("b", b"one\n")
+        assert list(storage.tokens()) == [("a", new), *storage.tokens(after="a")]
+        assert [storage.read(run_id, since=token) for run_id, token in storage.tokens()] == [
+            None,
+            None,
+        ]
 
 
 class _held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,12 +15,12 @@ from .answers import answer, asked, find_question, refuse_answered, refuse_ended
 from .budget import Budget
 from .definition import Definition, cancel_overdue, live
 from .entries import Cancel, Resume
-from .errors import RunBusyError, UnknownRunError
-from .journal import Journal, Writer, read
+from .errors import RunBusyError
+from .journal import Journal, Writer, find, read
 from .recovery import Recovered
 from .results import RunResult
 from .runid import new_run_id
-from .storage import Hold, Storage, check_run_id, open_storage
+from .storage import Hold, Storage, beside, check_run_id, open_storage
 from .values import JSON
 from .verification import Verification
 
@@ -115,15 +116,19 @@ class Workflow:
             BaseException: What interrupted the session; the run stays open.
         """
         given = self.definition.arguments.given(args, kwargs)
+        journal, new = None, run_id is None
         run_id = new_run_id() if run_id is None else check_run_id(run_id)
-        journal = self._find(run_id)
+        if not new:
+            journal = await beside(self.storage, find, self.storage, run_id)
         if journal is not None:
             self.definition.arguments.recorded(journal, given)
             if journal.ending is not None:
                 return results.ended(run_id, journal.ending)
         hold = await lease.acquire(self.storage, run_id)
         try:
-            found = self._settled(run_id, given)
+            found: RunResult | Journal | None = None
+            if not new:
+                found = await beside(self.storage, self._settled, run_id, given, journal)
             if isinstance(found, RunResult):
                 hold.release()
                 return found
@@ -183,15 +188,15 @@ class Workflow:
         Returns:
             The new run's id; ``start(run_id=…)`` goes live from there.
         """
-        return forks.fork(
-            self.storage,
-            run_id,
+        make = partial(
+            forks.fork,
             at=at,
             override=override,
             new_run_id=new_run_id,
             label=label,
             same_effects=same_effects,
         )
+        return await beside(self.storage, make, self.storage, run_id)
 
     async def retry(self, run_id: str) -> str:
         """Make a new run from a failed one, without its failure; see `kassette_nb.fork.retry`.
@@ -199,7 +204,7 @@ class Workflow:
         Returns:
             The new run's id; ``start(run_id=…)`` runs the failed step again.
         """
-        return forks.retry(self.storage, run_id)
+        return await beside(self.storage, forks.retry, self.storage, run_id)
 
     async def verify(self, run_id: str) -> Verification:
         """Re-execute a run against its journal with all live work forbidden; write nothing.
@@ -207,7 +212,8 @@ class Workflow:
         Returns:
             How much was replayed, and the first thing that does not fit, if any.
         """
-        return await verification.verify(self.definition, read(self.storage, run_id))
+        journal = await beside(self.storage, read, self.storage, run_id)
+        return await verification.verify(self.definition, journal)
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> RunResult:
         """Call a run off for good. A live session of this process ends itself with it.
@@ -220,7 +226,7 @@ class Workflow:
             TerminalRunError, RunCancelledError: It has ended already.
             RunBusyError: A session of another process holds it.
         """
-        journal = read(self.storage, run_id)
+        journal = await beside(self.storage, read, self.storage, run_id)
         refuse_ended(run_id, self.definition.fold(journal))
         here = live(self.storage.locate(run_id))
         if here is not None:
@@ -229,10 +235,7 @@ class Workflow:
             return RunResult("cancelled", run_id, reason=reason)
         hold = await lease.acquire(self.storage, run_id)
         try:
-            journal = read(self.storage, run_id)
-            refuse_ended(run_id, self.definition.fold(journal))
-            writer = Writer(self.storage, run_id, journal, self.definition.clock)
-            writer.append(Cancel(session=0, reason=reason))
+            await beside(self.storage, self._cancel, run_id, reason)
         finally:
             hold.release()
         return RunResult("cancelled", run_id, reason=reason)
@@ -280,15 +283,17 @@ class Workflow:
         """Do what `resume` does, from code that cannot await."""
         return blocking.run(lambda: self.resume(run_id, event, value, by=by, note=note))
 
-    def _find(self, run_id: str) -> Journal | None:
-        try:
-            return read(self.storage, run_id)
-        except UnknownRunError:
-            return None
+    def _cancel(self, run_id: str, reason: str | None) -> None:
+        journal = read(self.storage, run_id)
+        refuse_ended(run_id, self.definition.fold(journal))
+        end = Cancel(session=0, reason=reason)
+        Writer(self.storage, run_id, journal, self.definition.clock).append(end)
 
-    def _settled(self, run_id: str, given: Mapping[str, Any]) -> RunResult | Journal | None:
+    def _settled(
+        self, run_id: str, given: Mapping[str, Any], known: Journal | None
+    ) -> RunResult | Journal | None:
         """Return the state of a held run that is not to be executed, else its journal."""
-        journal = self._find(run_id)
+        journal = find(self.storage, run_id, known)
         if journal is None:
             return None
         self.definition.arguments.recorded(journal, given)
@@ -305,23 +310,30 @@ class Workflow:
     ) -> tuple[Hold, Journal, Resume]:
         # Asked first without the lock: a late answer is told at once, and an unknown run leaves
         # no lock file behind.
-        folded = self.definition.fold(read(self.storage, run_id))
+        known = await beside(self.storage, read, self.storage, run_id)
+        folded = self.definition.fold(known)
         question = find_question(run_id, folded, event)
         try:
             patience = lease.PATIENCE if asked(folded, question) else 0.0
             hold = await lease.acquire(self.storage, run_id, patience)
         except RunBusyError:
             # Whoever was first may still be running on the answer.
-            refuse_answered(run_id, self.definition.fold(read(self.storage, run_id)), event)
+            known = await beside(self.storage, read, self.storage, run_id)
+            refuse_answered(run_id, self.definition.fold(known), event)
             raise
         try:
-            journal = read(self.storage, run_id)
-            overdue = self.definition.overdue(journal)
-            if overdue is not None:
-                cancel_overdue(self.storage, journal, self.definition.clock, overdue)
-                refuse_ended(run_id, self.definition.fold(read(self.storage, run_id)))
+            journal = await beside(self.storage, self._answerable, run_id, known)
             folded = self.definition.fold(journal)
             return hold, journal, answer(run_id, folded, event, value, by, note)
         except BaseException:
             hold.release()
             raise
+
+    def _answerable(self, run_id: str, known: Journal) -> Journal:
+        """Return a held run's journal; cancel it where nobody answered in time."""
+        journal = find(self.storage, run_id, known) or read(self.storage, run_id)
+        overdue = self.definition.overdue(journal)
+        if overdue is not None:
+            cancel_overdue(self.storage, journal, self.definition.clock, overdue)
+            refuse_ended(run_id, self.definition.fold(read(self.storage, run_id)))
+        return journal

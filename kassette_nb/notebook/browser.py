@@ -42,7 +42,7 @@ class Browser:
         self._listed = 0.0
         self._lock = threading.RLock()
         self._version: object = None
-        self.follower = Follower(self, self.refresh)
+        self.follower = Follower(self, self.refresh, runs.storage)
         self.refresh()
 
     def version(self, probe: bool) -> object:
@@ -50,7 +50,7 @@ class Browser:
         now = time.monotonic()
         if now - self._listed >= LISTING or self._version is None:
             self._listed = now
-            self._version = [_seen(run) for run in self.runs.listed()]
+            self._version = list(self.runs.storage.tokens())
         return self._version
 
     def refresh(self) -> None:
@@ -151,13 +151,6 @@ def _text(folded: RunState) -> str:
     if folded.steps:
         return first_line(f"after {folded.steps[-1].step_id}")
     return ""
-
-
-def _seen(run: RunModel) -> object:
-    try:
-        return run.run_id, run.journal.token
-    except KassetteError as problem:
-        return run.run_id, str(problem)
 
 
 def _empty(url: str, place: str) -> Message:

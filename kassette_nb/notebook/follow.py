@@ -1,7 +1,7 @@
 """Following journals as they grow, also those that another process writes.
 
-One poll a run and kernel, whoever looks at it. It costs one look at the file's size; the lock is
-only probed where the answer can have changed.
+One poll a run and kernel, whoever looks at it. It costs one look at the file's size, or one
+conditional GET that a thread makes; the lock is only probed where the answer can have changed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Protocol
 
 from .. import background
 from ..errors import KassetteError
+from ..storage import Storage, beside
 
 #: Seconds between two looks: a change is seen within half a second, at most four times a second.
 INTERVAL = 0.25
+#: The same where each look is a request that somebody pays for.
+INTERVAL_REMOTE = 1.0
 #: Seconds without a sign from any view after which nobody is looking any more.
 SILENCE = 60.0
 #: Seconds between two looks at who holds an open run.
@@ -35,12 +38,16 @@ class Follower:
 
     Args:
         target: What to follow.
-        changed: Called with nothing; must not raise.
+        changed: Called with nothing; must not raise. Where a look takes network time it is
+            called in a thread.
+        storage: Where the target is kept.
     """
 
-    def __init__(self, target: Followed, changed: Callable[[], None]) -> None:
+    def __init__(self, target: Followed, changed: Callable[[], None], storage: Storage) -> None:
         self._target = target
         self._changed = changed
+        self._storage = storage
+        self._interval = INTERVAL_REMOTE if storage.blocking else INTERVAL
         self._task: asyncio.Task[None] | None = None
         self._seen: object = None
         self._heard = 0.0
@@ -59,7 +66,8 @@ class Follower:
 
     def _begin(self) -> None:
         if not self.following:
-            self._seen = self._look(probe=True)
+            if not self._storage.blocking:
+                self._seen = self._look(probe=True)
             self._task = asyncio.get_running_loop().create_task(self._follow())
 
     def stop(self) -> None:
@@ -79,12 +87,14 @@ class Follower:
 
     async def _follow(self) -> None:
         probed = time.monotonic()
+        if self._storage.blocking:
+            self._seen = await beside(self._storage, self._look, True)
         while time.monotonic() - self._heard < SILENCE:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(self._interval)
             probe = time.monotonic() - probed >= PROBE
             if probe:
                 probed = time.monotonic()
-            self.poll(probe)
+            await beside(self._storage, self.poll, probe)
 
     def _look(self, probe: bool) -> object:
         try:

@@ -62,7 +62,7 @@ class Panel:
         # Whether a page has asked for the rows; before that, messages are lost.
         self._heard = False
         self._lock = threading.RLock()
-        self.follower = Follower(self, self.refresh)
+        self.follower = Follower(self, self.refresh, run.storage)
         self.refresh()
 
     def version(self, probe: bool) -> object:
@@ -79,17 +79,17 @@ class Panel:
             self._draw()
 
     def _draw(self) -> None:
+        rows: list[Row] = []
         try:
             folded = self.run.fold()
-            journal = self.run.journal
-            built = rows_of(journal, folded)
+            with self.run.still(folded):
+                built = rows_of(self.run.journal, folded)
+                summary = summarize(self.run, folded, built, self._forks)
         except KassetteError as problem:
-            rows: list[Row] = []
             summary = damaged(self.run, problem)
         else:
             rows = built.shown() if self._heard else []
             self._status = folded.status
-            summary = summarize(self.run, folded, built, self._forks)
             summary["tail"] = built.shown(max(len(built) - TAIL, 0))
         same = 0
         for old, new in zip(self._rows, rows, strict=False):

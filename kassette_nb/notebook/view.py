@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import re
 import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import anywidget
@@ -88,7 +90,22 @@ class View(anywidget.AnyWidget):
         self._runs = runs
         self._handlers: dict[str, Handler] = {}
         self._show("main", make)
-        self.on_msg(lambda _widget, message, _buffers: self.handle(message))
+        #: Messages whose answers take network time: a thread answers them, in order, so that
+        #: the kernel's loop does not wait.
+        self._mail: SimpleQueue[Callable[[], None] | None] | None = None
+        if runs is not None and runs.storage.blocking:
+            self._mail = SimpleQueue()
+            threading.Thread(
+                target=_answer_all, args=(self._mail,), name="kassette view", daemon=True
+            ).start()
+        self.on_msg(lambda _widget, message, _buffers: self._arrived(message))
+
+    def _arrived(self, message: Message) -> None:
+        if self._mail is None:
+            self.handle(message)
+        else:
+            context = contextvars.copy_context()  # which cell the page belongs to, for Jupyter
+            self._mail.put(lambda: context.run(self.handle, message))
 
     def handle(self, message: Message) -> None:
         """Answer one message of the page; an exception is shown there and kept here."""
@@ -123,6 +140,8 @@ class View(anywidget.AnyWidget):
         """Stop following and close the widget."""
         for handler in self._handlers.values():
             handler.close()
+        if self._mail is not None:
+            self._mail.put(None)
         super().close()
 
     def _route(self, message: Message) -> None:
@@ -162,6 +181,11 @@ class View(anywidget.AnyWidget):
         if self._runs is None:
             raise KassetteError(f"this view knows no run {run_id!r}")
         return self._runs[run_id]
+
+
+def _answer_all(mail: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (answer := mail.get()) is not None:
+        answer()
 
 
 def _mark(summary: Message) -> object:

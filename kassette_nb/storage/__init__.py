@@ -1,4 +1,4 @@
-"""Where journals live: a directory, or this process's memory."""
+"""Where journals live: a directory, an object store, or this process's memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 from ..errors import StorageError
 from .base import Busy, Conflict, Hold, Storage, Token, check_run_id
+from .beside import beside, settled
 from .local import LocalStorage
 from .memory import MemoryStorage
 
@@ -17,13 +18,18 @@ __all__ = [
     "MemoryStorage",
     "Storage",
     "Token",
+    "beside",
     "check_run_id",
     "open_storage",
+    "settled",
 ]
 
 #: Where runs go when nobody says otherwise.
 VARIABLE = "KASSETTE_STORAGE"
 DEFAULT = "file:.kassette"
+
+#: Schemes of object stores (`kassette_nb.storage.objects`).
+OBJECTS = ("s3", "gs", "az")
 
 _memories: dict[str, MemoryStorage] = {}
 
@@ -32,11 +38,12 @@ def open_storage(where: Storage | str | os.PathLike[str] | None = None) -> Stora
     """Return the storage that a URL, a path or a storage means.
 
     Args:
-        where: A storage (returned as it is), ``"file:path"``, ``"memory:name"`` or a plain path.
+        where: A storage (returned as it is), a plain path, ``"file:path"``, ``"memory:name"``,
+            ``"s3://bucket/prefix"``, ``"gs://bucket/prefix"`` or ``"az://container/prefix"``.
             None means ``$KASSETTE_STORAGE``, else ``file:.kassette``.
 
     Raises:
-        StorageError: The URL's scheme is not known.
+        StorageError: The URL's scheme is not known, or it holds more than names.
     """
     if where is None:
         where = os.environ.get(VARIABLE) or DEFAULT
@@ -51,9 +58,14 @@ def open_storage(where: Storage | str | os.PathLike[str] | None = None) -> Stora
         return LocalStorage(rest.removeprefix("//") or ".")
     if scheme == "memory":
         return _memories.setdefault(rest, MemoryStorage(rest))
+    if scheme in OBJECTS:
+        from .objects import ObjectStorage  # an agent on a laptop's disk does not load it
+
+        return ObjectStorage(where)
+    # The rest of it is not repeated: it may hold a password.
     raise StorageError(
-        f"cannot open {where!r}: unknown scheme {scheme!r}. Use a path, 'file:path' or "
-        "'memory:name'.",
-        place=where,
+        f"cannot open a storage: unknown scheme {scheme!r}. Use a path, 'file:path', "
+        "'memory:name', 's3://bucket/prefix', 'gs://bucket/prefix' or 'az://container/prefix'.",
+        place=scheme,
         reason=f"unknown scheme {scheme!r}",
     )

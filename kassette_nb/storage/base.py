@@ -111,6 +111,11 @@ class Storage(Protocol):
         """Yield run ids greater than ``after``, sorted."""
         ...
 
+    def tokens(self, after: str = "") -> Iterator[tuple[str, Token]]:
+        """Yield what `list` does, each with the token that `read` would give: a look at all runs
+        that reads none."""
+        ...
+
 
 def check_run_id(run_id: object) -> str:
     """Return the id if it is safe as a file name.

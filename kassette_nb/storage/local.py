@@ -169,16 +169,20 @@ class LocalStorage:
 
     def list(self, after: str = "", limit: int | None = None) -> Iterator[str]:
         """See `Storage.list`."""
+        return iter([run_id for run_id, _ in self.tokens(after)][:limit])
+
+    def tokens(self, after: str = "") -> Iterator[tuple[str, Token]]:
+        """See `Storage.tokens`. One look at each file's status."""
+        found: list[tuple[str, tuple[int, int]]] = []
         try:
             with os.scandir(self._directory) as files:
-                ids = sorted(
-                    file.name.removesuffix(SUFFIX)
-                    for file in files
-                    if file.name.endswith(SUFFIX)
-                    and not file.name.startswith(".")
-                    and file.name.removesuffix(SUFFIX) > after
-                    and file.stat().st_size > 0
-                )
+                for file in files:
+                    run_id = file.name.removesuffix(SUFFIX)
+                    if run_id == file.name or run_id.startswith(".") or run_id <= after:
+                        continue
+                    status = file.stat()
+                    if status.st_size > 0:
+                        found.append((run_id, (status.st_ino, status.st_size)))
         except FileNotFoundError:
             return iter(())
         except OSError as problem:
@@ -187,7 +191,7 @@ class LocalStorage:
                 place=self.place,
                 reason=str(problem.strerror),
             ) from problem
-        return iter(ids[:limit])
+        return iter(sorted(found))
 
     def _path(self, run_id: str) -> Path:
         return self._directory / (check_run_id(run_id) + SUFFIX)

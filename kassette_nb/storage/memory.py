@@ -74,8 +74,12 @@ class MemoryStorage:
 
     def list(self, after: str = "", limit: int | None = None) -> Iterator[str]:
         """See `Storage.list`."""
-        ids = sorted(i for i, data in self._journals.items() if i > after and b"\n" in data)
-        return iter(ids[:limit])
+        return iter([run_id for run_id, _ in self.tokens(after)][:limit])
+
+    def tokens(self, after: str = "") -> Iterator[tuple[str, Token]]:
+        """See `Storage.tokens`."""
+        found = [(i, len(data)) for i, data in self._journals.items() if b"\n" in data]
+        return iter(sorted(each for each in found if each[0] > after))
 
 
 class MemoryHold:

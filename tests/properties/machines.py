@@ -211,6 +211,13 @@ class Process:
         self.check()
         return iter(sorted(i for i in self.disk.journals if i > after)[:limit])
 
+    def tokens(self, after: str = "") -> Iterator[tuple[str, Token]]:
+        """See `Storage.tokens`."""
+        for run_id in self.list(after):
+            found = self.read(run_id)
+            assert found is not None
+            yield run_id, found[1]
+
 
 class Clock:
     """The storm's time: the loop's, and what it was told to skip."""

@@ -18,6 +18,7 @@ from kassette_nb.errors import (
     StepFailedError,
 )
 from kassette_nb.testing import Fault, FaultyStorage
+from tests.waiting import until_recorded
 
 
 @pytest.fixture
@@ -308,7 +309,7 @@ def test_a_cancelled_block_settles_what_is_in_flight(storage: MemoryStorage) -> 
 
     async def scenario() -> None:
         task = asyncio.create_task(cancels.start(run_id="r"))
-        await asyncio.sleep(0.05)
+        await until_recorded(storage)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -18,6 +18,7 @@ from kassette_nb.errors import (
     StepFailedError,
     TerminalRunError,
 )
+from tests.waiting import until_recorded
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_a_live_run_ends_itself_with_its_cancellation(storage: MemoryStorage) ->
 
     async def scenario() -> None:
         task = asyncio.create_task(lives.start(run_id="r"))
-        await asyncio.sleep(0.05)
+        await until_recorded(storage)
         await lives.cancel("r", reason="enough")
         result = await task
         assert (result.status, result.reason) == ("cancelled", "enough")
@@ -94,7 +95,7 @@ def test_a_live_run_of_this_process_is_cancelled_from_outside_too(storage: Memor
 
     async def scenario() -> None:
         task = asyncio.create_task(outside.start(run_id="r"))
-        await asyncio.sleep(0.05)
+        await until_recorded(storage)
         kb.open(storage)["r"].cancel(reason="enough")
         assert (await task).status == "cancelled"
 

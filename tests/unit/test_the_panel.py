@@ -254,7 +254,8 @@ def test_forking_and_changing_a_result_from_the_panel(storage: MemoryStorage) ->
         page = Page(kb.open(storage)["r"].panel())
         value = page.ask("value", offset=1, part="result")[0]
         assert value["text"] == "-old\n+new\n"
-        assert value["lines"]["fork"] == "kb.open('memory:panel')['r'].fork(at='plan', start=True)"
+        line = f"kb.open({storage.url!r})['r'].fork(at='plan', start=True)"
+        assert value["lines"]["fork"] == line
         reply = page.act("fork", offset=1, override_text="-old\n+other\n", start=True, label="b")
         assert (reply["phase"], reply["open"]) == ("done", "r.2")
         fork = kb.open(storage)["r.2"]

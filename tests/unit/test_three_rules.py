@@ -11,6 +11,7 @@ import kassette_nb as kb
 from kassette_nb import MemoryStorage, Suspended, kassette
 from kassette_nb.errors import ConcurrentUseError, InterruptedRunError, KassetteError
 from kassette_nb.storage import LocalStorage
+from tests.waiting import until_recorded
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_a_cancelled_async_step_is_not_recorded_and_the_run_goes_on_later(
     async def scenario() -> None:
         nonlocal slow
         task = asyncio.create_task(cancelled.start(run_id="r"))
-        await asyncio.sleep(0.05)
+        await until_recorded(storage)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -1,0 +1,158 @@
+"""Runs behind a queue: what a worker tells the queue about the message that named a run.
+
+A message names a run, and may be delivered twice, late, or to a worker that dies with it: a run is
+safe against all three, since whoever gets the message goes on where the journal ends. So the one
+question a worker has is whether the message is done with. Acknowledged is what another delivery
+could not change; the whole table, and recipes for queues, stand in ``DISPATCH.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from . import blocking, state
+from .clock import instant
+from .errors import (
+    EventAlreadyAnsweredError,
+    InvalidRunIdError,
+    JournalCorruptionError,
+    JournalValueError,
+    MetadataMismatchError,
+    ReplayMismatchError,
+    RunBusyError,
+    TerminalRunError,
+    VersionMismatchError,
+)
+from .journal import read
+from .results import RunResult
+from .storage import beside, check_run_id
+from .values import JSON
+from .workflow import Workflow
+
+#: Seconds until another delivery is worth its while.
+BUSY, WEATHER, OTHER_CODE = 15.0, 5.0, 60.0
+
+_DONE = (EventAlreadyAnsweredError, TerminalRunError)
+_HOPELESS = (MetadataMismatchError, InvalidRunIdError, JournalCorruptionError)
+_CODE = (VersionMismatchError, ReplayMismatchError, JournalValueError)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What to tell the queue about a message.
+
+    ``ack`` says whether the message is done with; without it, deliver it again after about
+    ``wait`` seconds. ``result`` is where the run is, where that is known. ``error`` is what keeps
+    it there. ``due`` counts the seconds until a suspended run goes on by itself, or is cancelled
+    because nobody has answered: send the message again then.
+    """
+
+    ack: bool
+    result: RunResult | None = None
+    error: Exception | None = None
+    wait: float = 0.0
+    due: float | None = None
+
+    def raise_for_retry(self) -> None:
+        """Raise what keeps the run where it is, unless the message is done with.
+
+        For queues whose handlers ask for another delivery by failing.
+        """
+        if not self.ack:
+            assert self.error is not None, "only an error asks for another delivery"
+            raise self.error
+
+
+async def handle(workflow: Workflow, run_id: str, /, *args: Any, **kwargs: Any) -> Verdict:
+    """Begin a run or go on with it, on behalf of a message.
+
+    Args:
+        workflow: The workflow; every worker that may get the message opens the same storage.
+        run_id: The run that the message names. Whoever sends the message chooses it, so that one
+            sent or delivered twice begins one run.
+        args: The workflow's arguments; needed for the first delivery only.
+        kwargs: Its arguments by name.
+
+    Returns:
+        Whether the message is done with. What has happened is durable.
+    """
+    return await _judge(workflow, run_id, partial(workflow.start, *args, run_id=run_id, **kwargs))
+
+
+async def handle_answer(
+    workflow: Workflow,
+    run_id: str,
+    event: str,
+    value: JSON,
+    *,
+    by: str | None = None,
+    note: str | None = None,
+) -> Verdict:
+    """Answer a suspended run and go on with it, on behalf of a message; see `Workflow.resume`.
+
+    Returns:
+        Whether the message is done with. One that is delivered again after its answer was
+        recorded goes on with the run.
+    """
+    verdict = await _judge(
+        workflow, run_id, partial(workflow.resume, run_id, event, value, by=by, note=note)
+    )
+    if isinstance(verdict.error, EventAlreadyAnsweredError):
+        # Perhaps by an earlier delivery of this message, whose worker died on the way.
+        return await handle(workflow, run_id)
+    return verdict
+
+
+def handle_sync(workflow: Workflow, run_id: str, /, *args: Any, **kwargs: Any) -> Verdict:
+    """Do what `handle` does, from a handler that cannot await."""
+    return blocking.run(lambda: handle(workflow, run_id, *args, **kwargs))
+
+
+def handle_answer_sync(
+    workflow: Workflow,
+    run_id: str,
+    event: str,
+    value: JSON,
+    *,
+    by: str | None = None,
+    note: str | None = None,
+) -> Verdict:
+    """Do what `handle_answer` does, from a handler that cannot await."""
+    return blocking.run(lambda: handle_answer(workflow, run_id, event, value, by=by, note=note))
+
+
+async def _judge(
+    workflow: Workflow, run_id: str, call: Callable[[], Awaitable[RunResult]]
+) -> Verdict:
+    try:
+        check_run_id(run_id)
+        result = await call()
+        due = await beside(workflow.storage, _due, workflow, result)
+    except _DONE as late:
+        return Verdict(True, error=late)
+    except _HOPELESS as problem:
+        return Verdict(True, error=problem)
+    except RunBusyError as busy:
+        return Verdict(False, error=busy, wait=BUSY)
+    except _CODE as problem:
+        return Verdict(False, error=problem, wait=OTHER_CODE)
+    except Exception as problem:
+        return Verdict(False, error=problem, wait=WEATHER)
+    return Verdict(True, result, due=due)
+
+
+def _due(workflow: Workflow, result: RunResult) -> float | None:
+    """Return in how many seconds a suspended run has something to do without an answer."""
+    if result.status != "suspended":
+        return None
+    definition = workflow.definition
+    folded = definition.fold(read(workflow.storage, result.run_id))
+    if folded.terminal or folded.status == state.READY:
+        return 0.0
+    moments = [instant(pending.deadline) for pending in folded.pending if pending.deadline]
+    if not moments:
+        return None
+    return max(0.0, (min(moments) - definition.clock.now()).total_seconds())
