@@ -6,8 +6,6 @@ FORMAT.md.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import secrets
 import threading
@@ -17,6 +15,7 @@ import msgspec
 from msgspec import field
 
 from . import entries
+from .batches import Batches
 from .clock import Clock, stamp_now
 from .entries import (
     AnyEntry,
@@ -37,9 +36,8 @@ from .errors import (
     JournalCorruptionError,
     UnknownRunError,
 )
-from .storage import Conflict, Storage, Token, check_run_id, settled
+from .storage import Conflict, Storage, Token, check_run_id
 
-_Queue = list[tuple[Known, asyncio.Future[None]]]
 _ENDINGS = frozenset({"complete", "error", "cancel"})
 _OPEN, _CLOSE = b"{}"
 
@@ -300,9 +298,8 @@ class Writer:
         self._keep = journal.size if journal and journal.torn else None
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._flying = False
         self._refusal: BaseException | None = None
-        self._queue: _Queue = []
+        self._batches = Batches(self.append, self.blocking)
 
     def append(self, *batch: Known) -> None:
         """Write entries as one batch. Durable on return.
@@ -355,55 +352,12 @@ class Writer:
     async def join(self, entry: Known) -> None:
         """Write an entry together with all that are ready in this turn of the loop.
 
-        Durable on return, also when the caller is cancelled meanwhile. Where a write takes
-        network time it flies in a thread, one at a time; what gets ready meanwhile shares the next.
+        Durable on return, also when the caller is cancelled meanwhile; see `Batches.join`.
 
         Raises:
             KassetteError: See `append`; every entry of the batch gets the error.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-        self._queue.append((entry, done))
-        if len(self._queue) == 1:
-            loop.call_soon(self._flush)
-        if self.blocking:
-            await settled(done)
-            return done.result()
-        try:
-            await done
-        except asyncio.CancelledError:
-            self._flush()  # what it carries has happened, and the session may end now
-            raise
-
-    def _flush(self) -> None:
-        if self._flying or not self._queue:
-            return
-        queue, self._queue = self._queue, []
-        if not self.blocking:
-            _tell(queue, self._attempt(queue))
-            return
-        loop = asyncio.get_running_loop()
-        self._flying = True
-
-        def fly() -> None:
-            problem = self._attempt(queue)
-            with contextlib.suppress(RuntimeError):  # the loop is gone, and who waited there
-                loop.call_soon_threadsafe(self._land, queue, problem)
-
-        # Not a daemon: the interpreter must not end in the middle of a write.
-        threading.Thread(target=fly, name="kassette append").start()
-
-    def _land(self, queue: _Queue, problem: BaseException | None) -> None:
-        self._flying = False
-        _tell(queue, problem)
-        self._flush()
-
-    def _attempt(self, queue: _Queue) -> BaseException | None:
-        try:
-            self.append(*(entry for entry, _ in queue))
-        except BaseException as problem:
-            return problem
-        return None
+        await self._batches.join(entry)
 
     def close(self) -> None:
         """Refuse every later append: the session has ended."""
@@ -414,13 +368,3 @@ class Writer:
                     "it any more. Start the run again to continue.",
                     run_id=self._run_id,
                 )
-
-
-def _tell(queue: _Queue, problem: BaseException | None) -> None:
-    for _, done in queue:
-        if done.done():
-            continue
-        if problem is None:
-            done.set_result(None)
-        else:
-            done.set_exception(problem)
