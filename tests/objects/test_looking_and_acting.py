@@ -110,7 +110,8 @@ def test_a_panel_follows_another_process_with_conditional_gets(
         net.plan()
         await until(lambda: len(net.requests("GET", "/journal.jsonl")) > 5)
         looks = net.requests("GET", "/journal.jsonl")
-        assert {look["status"] for look in looks} == {304}, "nothing is read again"
+        answered = {look["status"] for look in looks if look["status"]}  # one may be on its way
+        assert answered == {304}, "nothing is read again"
         await workflow.resume("r", "approval", {"approved": True})
         await until(lambda: view.main["state"] == "completed")
         view.close()
