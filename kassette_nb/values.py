@@ -61,6 +61,15 @@ def encode(value: JSON, *, what: str = "value", limit: int = MAX_PAYLOAD) -> Raw
         _check(value, what, [], [])  # a lone surrogate in a text
         # An int of more digits than the interpreter prints.
         raise refusal(what, [], str(problem)) from None
+    return limited(data, what, limit)
+
+
+def limited(data: bytes, what: str, limit: int) -> Raw:
+    """Return JSON that is not larger than what a journal takes.
+
+    Raises:
+        PayloadTooLargeError: It has more than ``limit`` bytes.
+    """
     if len(data) > limit:
         raise PayloadTooLargeError(
             f"{what} is {len(data):,} bytes of JSON, more than max_payload={limit:,}. Record a "
