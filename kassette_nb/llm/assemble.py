@@ -134,7 +134,7 @@ def _chat(whole: Body | None, piece: Body) -> Body:
             if field == "tool_calls":
                 _tool_calls(message.setdefault("tool_calls", []), value or ())
             elif isinstance(value, str) and field != "role":
-                message[field] = (message.get(field) or "") + value
+                message[field] = ((message.get(field) or "") + value) or None
             elif value is not None:
                 message[field] = value
     usage = piece.get("usage") or (piece.get("x_groq") or {}).get("usage")

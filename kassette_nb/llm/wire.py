@@ -63,20 +63,19 @@ class Answer(msgspec.Struct):
 
     def recorded(self) -> dict[str, Any]:
         """Return it as it stands in a journal: JSON as JSON, a stream as text with its cuts."""
-        kept: dict[str, Any] = {"status": self.status, "headers": self.headers}
+        kept: dict[str, Any] = {"status": self.status}
         content = self.content
-        if self.times is None:
-            body = compact(content)
-            if body is not None:
-                kept["body"] = body
-                return kept
-        text = _text(content)
-        kept["text" if text is not None else "base64"] = (
-            text if text is not None else base64.b64encode(content).decode()
-        )
+        body = compact(content) if self.times is None else None
+        if body is not None:
+            kept["body"] = body
+        elif (text := _text(content)) is not None:
+            kept["text"] = text
+        else:
+            kept["base64"] = base64.b64encode(content).decode()
         if self.times is not None:
             kept["sizes"] = [len(chunk) for chunk in self.chunks]
             kept["times"] = self.times
+        kept["headers"] = self.headers  # last: a person looks for the body
         return kept
 
 

@@ -80,7 +80,7 @@ def test_usage_model_and_times_of_every_api_are_in_the_journal_and_the_frame(
     assert list(frame["model"]) == [MODEL] * 6
     assert list(frame["input_tokens"]) == [u["inputTokens"] for u in usages]
     assert list(frame["cost_usd"]) == [u["costUsd"] for u in usages]
-    assert list(frame["cached_tokens"]) == [4] * 6
+    assert list(frame["cached_input_tokens"]) == [4] * 6
     assert list(frame["first_token_seconds"].isna()) == [True] * 3 + [False] * 3
 
 
@@ -182,9 +182,9 @@ def test_an_answer_that_does_not_tell_has_no_usage(body: Any) -> None:
     assert usage_of(Request("POST", "http://127.0.0.1/x", None, ""), body) is None
 
 
-def test_a_sum_with_an_unknown_cost_is_unknown() -> None:
+def test_a_sum_counts_the_calls_whose_price_is_unknown() -> None:
     known = Usage(model="a", input_tokens=1, output_tokens=2, cost_usd=0.5)
     assert total([known, known]).cost_usd == 1.0
     mixed = total([known, Usage(model="b", input_tokens=3)])
-    assert mixed.cost_usd is None
+    assert (mixed.cost_usd, mixed.unpriced) == (0.5, 1)
     assert (mixed.input_tokens, mixed.output_tokens, mixed.model) == (4, 2, "a, b")
