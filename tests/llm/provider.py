@@ -236,6 +236,7 @@ APIS = {
     "/v1/chat/completions": (chat, chat_events),
     "/v1/responses": (response, response_events),
     "/v1/messages": (message, message_events),
+    "/openai/v1/chat/completions": (chat, chat_events),  # where Groq has it
 }
 
 
