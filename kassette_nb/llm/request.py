@@ -148,7 +148,7 @@ def _canonical(value: Any, hide: bool = False) -> Any:
         }
     if kind is list:
         return [_canonical(item, hide) for item in value]
-    if kind is float and value.is_integer():
+    if kind is float and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value
 

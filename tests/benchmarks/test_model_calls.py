@@ -62,18 +62,25 @@ async def take(client: openai.AsyncOpenAI, streamed: bool) -> None:
             pass
 
 
+async def closing(work: Any, *clients: openai.AsyncOpenAI) -> None:
+    """Do the work, and close the connections on the loop that they were opened on."""
+    await work
+    for client in clients:
+        await client.close()
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["json", "stream"])
 def test_replaying_a_call_against_the_sdk_over_its_mock_transport(
     streamed: bool, provider: Loopback, disk: Path
 ) -> None:
-    recorded = provider.async_openai()
+    live, recorded = provider.async_openai(), provider.async_openai()
     mock = mocked()
     total = WARM + ROUNDS
 
     @kassette(storage=disk / "runs")
     async def record(ctx: kb.Context) -> None:
         for _ in range(total):
-            await take(recorded, streamed)
+            await take(live, streamed)
 
     found: measure.Times = {}
 
@@ -83,7 +90,7 @@ def test_replaying_a_call_against_the_sdk_over_its_mock_transport(
         await measure.interleave_async(sides, WARM)
         found.update(await measure.interleave_async(sides, ROUNDS))
 
-    asyncio.run(record.start(run_id="r"))
+    asyncio.run(closing(record.start(run_id="r"), live))
     assert asyncio.run(replay.verify("r")).replayed == total
     what = f"a replayed model call, {'stream' if streamed else 'json'}"
     measure.report(what, found, "replayed", "mock", 1.5)
@@ -112,7 +119,7 @@ def test_recording_adds_little_to_the_first_token(provider: Loopback, disk: Path
                 found["recorded"].clear()
                 found["plain"].clear()
 
-    asyncio.run(talk.start())
+    asyncio.run(closing(talk.start(), ours, plain))
     added = median(found["recorded"]) - median(found["plain"])
     detail = f"p50 {median(found['plain']) * 1e3:.2f} ms without, {len(found['plain'])} each"
     print(f"\nrecording adds to the first token {added * 1e3:6.2f} ms   wanted ≤ 1 ms   ({detail})")

@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
+import anthropic as anthropic_sdk
+import openai as openai_sdk
 
 import kassette_nb as kb
 
@@ -53,27 +53,27 @@ class Loopback:
 
     # ------------------------------------------------------------------- clients of it
 
-    def openai(self, **options: Any) -> openai.OpenAI:
+    def openai(self, **options: Any) -> openai_sdk.OpenAI:
         options = {"api_key": SECRET, "base_url": self.url, "max_retries": 0, **options}
-        options.setdefault("http_client", kb.llm.http_client(openai))
-        return openai.OpenAI(**options)
+        options.setdefault("http_client", kb.llm.http_client(openai_sdk))
+        return openai_sdk.OpenAI(**options)
 
-    def async_openai(self, **options: Any) -> openai.AsyncOpenAI:
+    def async_openai(self, **options: Any) -> openai_sdk.AsyncOpenAI:
         options = {"api_key": SECRET, "base_url": self.url, "max_retries": 0, **options}
-        options.setdefault("http_client", kb.llm.async_http_client(openai))
-        return openai.AsyncOpenAI(**options)
+        options.setdefault("http_client", kb.llm.async_http_client(openai_sdk))
+        return openai_sdk.AsyncOpenAI(**options)
 
-    def anthropic(self, **options: Any) -> anthropic.Anthropic:
+    def anthropic(self, **options: Any) -> anthropic_sdk.Anthropic:
         url = self.url.removesuffix("/v1")
         options = {"api_key": SECRET, "base_url": url, "max_retries": 0, **options}
-        options.setdefault("http_client", kb.llm.http_client(anthropic))
-        return anthropic.Anthropic(**options)
+        options.setdefault("http_client", kb.llm.http_client(anthropic_sdk))
+        return anthropic_sdk.Anthropic(**options)
 
-    def async_anthropic(self, **options: Any) -> anthropic.AsyncAnthropic:
+    def async_anthropic(self, **options: Any) -> anthropic_sdk.AsyncAnthropic:
         url = self.url.removesuffix("/v1")
         options = {"api_key": SECRET, "base_url": url, "max_retries": 0, **options}
-        options.setdefault("http_client", kb.llm.async_http_client(anthropic))
-        return anthropic.AsyncAnthropic(**options)
+        options.setdefault("http_client", kb.llm.async_http_client(anthropic_sdk))
+        return anthropic_sdk.AsyncAnthropic(**options)
 
 
 def lines(storage: kb.Storage, run_id: str) -> list[dict[str, Any]]:

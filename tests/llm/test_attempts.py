@@ -58,7 +58,7 @@ def test_a_connection_that_breaks_before_the_answer_is_an_attempt_too(
     client = provider.async_openai(max_retries=2)
 
     @kassette(storage=storage)
-    async def talk(ctx: kb.Context) -> str | None:
+    async def talk(ctx: kb.Context) -> Any:
         answer = await client.chat.completions.create(model=MODEL, messages=said("hello"))
         return answer.choices[0].message.content
 
@@ -136,7 +136,7 @@ def test_a_refusal_that_is_only_weather_leaves_the_run_open(
     client = provider.async_openai()
 
     @kassette(storage=storage, transient=(openai.RateLimitError,))
-    async def talk(ctx: kb.Context) -> str | None:
+    async def talk(ctx: kb.Context) -> Any:
         answer = await client.chat.completions.create(model=MODEL, messages=said("hello"))
         return answer.choices[0].message.content
 
@@ -175,7 +175,7 @@ def test_a_redirect_belongs_to_its_call(provider: Loopback, storage: kb.LocalSto
     client = provider.async_openai()
 
     @kassette(storage=storage)
-    async def talk(ctx: kb.Context) -> str | None:
+    async def talk(ctx: kb.Context) -> Any:
         answer = await client.chat.completions.create(model=MODEL, messages=said("hello"))
         return answer.choices[0].message.content
 

@@ -177,7 +177,8 @@ def test_a_proxy_of_the_environment_is_used(
 
 
 def test_the_limits_and_timeouts_of_the_sdk_are_kept() -> None:
-    ours, theirs = kb.llm.http_client(openai), openai.DefaultHttpxClient()
+    ours: Any = kb.llm.http_client(openai)
+    theirs: Any = openai.DefaultHttpxClient()
     assert ours.timeout == theirs.timeout
     assert ours.follow_redirects == theirs.follow_redirects
     pools = [client._transport._pool for client in (ours, theirs)]
@@ -190,7 +191,7 @@ def test_a_module_without_a_client_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"'json' has no HTTP client of its own. Give the library"):
         kb.llm.http_client(json)
     with pytest.raises(TypeError, match=r"takes the SDK's module, not 'OpenAI'"):
-        kb.llm.http_client(openai.OpenAI(api_key="k"))  # type: ignore[arg-type]  # the mistake
+        kb.llm.http_client(openai.OpenAI(api_key="k"))
 
 
 def test_an_override_of_an_answer_that_is_none_is_refused_by_name(

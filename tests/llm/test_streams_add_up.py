@@ -78,7 +78,7 @@ def test_a_stream_of_an_unknown_kind_is_over_when_it_ends() -> None:
 
 
 def test_pieces_of_google_and_lines_of_ollama_add_up() -> None:
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"candidates": [{"content": {"role": "model", "parts": [{"text": t}]}}]} for t in ("a", "b")
     ]
     parts[1]["candidates"][0]["finishReason"] = "STOP"
