@@ -41,6 +41,9 @@ class ModelCall:
         step_id: Its id.
         request: What is asked.
         waits: Whether whoever makes it can wait on the session's loop for its line to be written.
+
+    Raises:
+        PayloadTooLargeError: The request is larger than what the journal takes.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class ModelCall:
         request: Request,
         waits: bool,
     ) -> None:
+        values.refuse_larger(request.size, f"the request of {step_id!r}", session.max_payload)
         self.branch = branch
         self.caller = caller
         self.ordered = ordered
@@ -63,8 +67,8 @@ class ModelCall:
         self._waits = waits
         self._state: State = "asked"
         self._started = stamp_now(session.clock)
-        self._args = request.payload(session.max_payload)
         self._began = 0.0
+        self._url = request.url
         self._target = ""
         self._failure = ErrorInfo(name="", message="")
         self._why = ""
@@ -84,8 +88,11 @@ class ModelCall:
 
     def begin(self) -> None:
         """Take note that an attempt goes out now."""
-        if self._state != "redirected":
+        if self._state == "redirected":
+            self._url = self._target
+        else:
             self.attempt += 1
+            self._url = self.request.url
         self._state, self._target = "asked", ""
         self._began = time.perf_counter()
 
@@ -100,7 +107,7 @@ class ModelCall:
         """Take note of an answer that is none: the SDK may try again."""
         target = headers.get("location")
         if 300 <= status < 400 and target:
-            self._target = public_url(urljoin(self.request.url, target))
+            self._target = public_url(urljoin(self._url, target))
         answer = Answer(status, kept_headers(headers), [content])
         self._failure = ErrorInfo(
             name=f"HTTP {status}",
@@ -181,7 +188,7 @@ class ModelCall:
         told = {
             "attempt": self.attempt,
             "reason": why,
-            "request": self._args,
+            "request": self.request.payload(),
             "result": self._answer.recorded(),
         }
         self._note("incomplete", told)
@@ -245,7 +252,7 @@ class ModelCall:
             step_id=self.step_id,
             name="llm",
             kind="llm",
-            args=self._args,
+            args=self.request.payload(),
             request=self.request.digest,
             started_at=self._started,
             error=error,

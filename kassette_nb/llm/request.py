@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from .. import values
-from ..entries import Payload, Step
+from ..entries import Step
 from ..errors import JournalValueError
 from ..redact import HIDDEN, secret
 from ..values import JSON
@@ -24,6 +24,7 @@ SHORT_DIGEST = 16
 #: A difference is shown up to so many lines and so many characters a line.
 LINES, WIDTH = 40, 200
 #: Query parameters that are a key by another name.
+_KEY_HEADERS = frozenset({"x-goog-api-key", "api-key", "proxy-authorization"})
 _QUERY_KEYS = frozenset({"key", "sig", "signature", "token", "subscription-key", "code"})
 
 
@@ -36,12 +37,14 @@ class Request(msgspec.Struct, frozen=True):
         body: JSON where it was JSON, else ``{"bytes": n, "sha256": …}``; None for an empty one.
             Texts under the names of secrets are hidden.
         digest: SHA-256 of all this in a canonical form, hexadecimal.
+        size: Bytes of that form.
     """
 
     method: str
     url: str
     body: JSON
     digest: str
+    size: int = 0
 
     @property
     def streams(self) -> bool:
@@ -61,13 +64,9 @@ class Request(msgspec.Struct, frozen=True):
         """Return it as it stands in a journal."""
         return {"method": self.method, "url": self.url, "body": self.body}
 
-    def payload(self, limit: int) -> Payload:
-        """Return its JSON for a journal.
-
-        Raises:
-            PayloadTooLargeError: It has more than ``limit`` bytes.
-        """
-        return values.encode(self.recorded(), what="the request to the model", limit=limit)
+    def payload(self) -> Raw:
+        """Return its JSON for a journal."""
+        return Raw(msgspec.json.encode(self.recorded()))
 
 
 def request_of(method: str, url: str, content_type: str, content: bytes) -> Request:
@@ -82,7 +81,8 @@ def request_of(method: str, url: str, content_type: str, content: bytes) -> Requ
     shown = public_url(url)
     body = _body(content_type, content)
     known = msgspec.json.encode([method.upper(), shown, body], order="sorted")
-    return Request(method.upper(), shown, body, hashlib.sha256(known).hexdigest())
+    digest = hashlib.sha256(known).hexdigest()
+    return Request(method.upper(), shown, body, digest, len(known))
 
 
 def public_url(url: str) -> str:
@@ -95,6 +95,23 @@ def public_url(url: str) -> str:
         hidden = [(n, HIDDEN if n.lower() in _QUERY_KEYS or secret(n) else v) for n, v in pairs]
         query = urlencode(hidden, safe="[]")
     return urlunsplit((parts.scheme, host, parts.path, query, ""))
+
+
+def without_keys(request: Any, content: bytes) -> bytes:
+    """Return a provider's refusal without the keys that it repeats.
+
+    Args:
+        request: The HTTP request, with its headers and URL.
+        content: What came back.
+    """
+    told = [v for n, v in request.headers.items() if secret(n) or n.lower() in _KEY_HEADERS]
+    query = parse_qsl(urlsplit(str(request.url)).query)
+    told += [v for n, v in query if n.lower() in _QUERY_KEYS or secret(n)]
+    for text in told:
+        for key in {text, text.rpartition(" ")[2]}:  # "Bearer …"
+            if len(key) >= 8:
+                content = content.replace(key.encode(), HIDDEN.encode())
+    return content
 
 
 def recorded_request(entry: Step) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..scope import Scope, scope
 from ..usage import Tally, running
 from .call import ModelCall
 from .inside import Inside
-from .request import Request, request_of
+from .request import Request, request_of, without_keys
 from .streams import AsyncStream, stream_class
 from .turn import beside, in_order, is_in_order, stopping, turn_comes, turn_waits
 from .wire import is_stream, recorded_answer
@@ -45,6 +45,8 @@ class Recorder:
         return f"<{type(self).__name__} of {self._inner!r}>"
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_inner":  # half made, by copy or pickle
+            raise AttributeError(name)
         return getattr(self._inner, name)  # pools and the like that some code looks at
 
     def _asked(self, request: Any) -> Request | None:
@@ -123,6 +125,7 @@ class SyncRecorder(Recorder):
         if response.is_success:
             found.succeeded(response.status_code, response.headers, content)
         else:
+            content = without_keys(request, content)  # for the SDK, too: it is the replay's
             found.failed(response.status_code, response.headers, content)
         return self._whole(request, response, content)
 
@@ -211,6 +214,7 @@ class AsyncRecorder(Recorder):
             if written is not None:
                 await written
         else:
+            content = without_keys(request, content)  # for the SDK, too: it is the replay's
             found.failed(response.status_code, response.headers, content)
         return self._whole(request, response, content)
 

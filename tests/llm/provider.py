@@ -283,7 +283,7 @@ class Handler(BaseHTTPRequestHandler):
         if fault.get("drop"):
             return self.hang_up()
         # Asked as a proxy, it is given the whole URL.
-        path = urlsplit(self.path).path.removeprefix("/moved")
+        path = urlsplit(self.path).path.removeprefix("/v1/moved")
         whole, events = APIS[path]
         if not body.get("stream"):
             return self.json(200, whole(body, number), {"x-request-id": f"req_{number}"}, fault)

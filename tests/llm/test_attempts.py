@@ -179,11 +179,16 @@ def test_a_redirect_belongs_to_its_call(provider: Loopback, storage: kb.LocalSto
         answer = await client.chat.completions.create(model=MODEL, messages=said("hello"))
         return answer.choices[0].message.content
 
-    provider.expect({"status": 307, "headers": {"location": "/moved/v1/chat/completions"}}, {})
+    provider.expect(
+        {"status": 307, "headers": {"location": "../moved/v1/chat/completions"}},
+        {"status": 308, "headers": {"location": "completions?again=1"}},
+        {},
+    )
     first = asyncio.run(talk.start(run_id="r"))
     assert [seen["path"] for seen in provider.seen] == [
         "/v1/chat/completions",
-        "/moved/v1/chat/completions",
+        "/v1/moved/v1/chat/completions",
+        "/v1/moved/v1/chat/completions?again=1",
     ]
     assert kinds(storage, "r") == ["start", "llm", "complete"]
     provider.expect()

@@ -10,6 +10,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import kassette
+from kassette_nb.testing import always_replay
 from tests.llm.loopback import MODEL, Loopback, kinds, lines
 
 
@@ -276,3 +277,30 @@ def test_a_step_that_bears_the_name_of_a_model_call_does_not_take_its_place(
     calls = True
     found = asyncio.run(talk.verify("s"))
     assert "entry 1 recorded the step 'llm' there" in str(found.divergence)
+
+
+def test_a_crash_behind_every_entry_changes_nothing(provider: Loopback) -> None:
+    client, blocking = provider.async_openai(), provider.openai()
+
+    @kassette(storage=kb.MemoryStorage())
+    async def talk(ctx: kb.Context) -> list[Any]:
+        texts = [await ask(client, "first")]
+        stream: Any = blocking.chat.completions.create(
+            model=MODEL, messages=said("second"), stream=True
+        )
+        texts.append("".join(c.choices[0].delta.content or "" for c in stream))
+        texts += await asyncio.gather(ask(client, "third"), ask(client, "fourth"))
+
+        async def branch(ctx: kb.Context) -> str:
+            await ctx.step("look", lambda: 1)
+            return await ask(client, "in a branch")
+
+        return [*texts, await ctx.parallel({"left": branch, "right": branch})]
+
+    reached = asyncio.run(always_replay(talk))
+    assert reached.status == "success"
+    assert len(reached.result) == 5
+    asked = [seen["body"]["messages"][0]["content"] for seen in provider.seen]
+    print(f"{len(asked)} calls for 6 answers")
+    assert sorted(set(asked)) == ["first", "fourth", "in a branch", "second", "third"]
+    assert asked.count("first") == asked.count("second") == 1, "what is recorded is not paid again"
