@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 from urllib.parse import urljoin, urlsplit
 
@@ -17,7 +18,7 @@ from .. import values
 from ..branch import Branch
 from ..clock import stamp_now
 from ..entries import ErrorInfo, Note, Step
-from ..errors import ConcurrentUseError, InterruptedRunError, KassetteError
+from ..errors import ConcurrentUseError, InterruptedRunError, KassetteError, SessionStopped
 from ..session import Session
 from .assemble import body_of
 from .request import Request, public_url
@@ -28,6 +29,16 @@ from .wire import Answer, Ending, kept_headers
 MESSAGE = 500
 State = Literal["asked", "streaming", "failed", "redirected", "incomplete", "settled"]
 Written = Awaitable[None] | None
+
+
+@contextmanager
+def stopping(session: Session) -> Iterator[None]:
+    """Let what goes wrong in a run stop its session: an SDK would try again after an Exception."""
+    try:
+        yield
+    except Exception as problem:
+        session.close(problem)
+        raise SessionStopped(session.closed or problem) from None
 
 
 class ModelCall:
@@ -86,13 +97,15 @@ class ModelCall:
             return True
         return self._state != "streaming" and request.digest == self.request.digest
 
-    def begin(self) -> None:
-        """Take note that an attempt goes out now."""
-        if self._state == "redirected":
-            self._url = self._target
-        else:
+    def guard(self) -> AbstractContextManager[None]:
+        """Let what goes wrong while it is recorded stop the session."""
+        return stopping(self._session)
+
+    def begin(self, url: str) -> None:
+        """Take note that an attempt goes out now, or goes on to where it was sent."""
+        self._url = public_url(url)
+        if self._state != "redirected" or self._url != self._target:
             self.attempt += 1
-            self._url = self.request.url
         self._state, self._target = "asked", ""
         self._began = time.perf_counter()
 

@@ -45,19 +45,22 @@ class SyncStream(Live):
             chunk: bytes = next(self._chunks)
         except StopIteration:
             self._over = True
-            self._sink.ended()
+            with self._sink.guard():
+                self._sink.ended()
             raise
         except BaseException as error:
             self._over = True
             self._sink.cut(error)
             raise
-        self._sink.took(chunk)
+        with self._sink.guard():
+            self._sink.took(chunk)
         return chunk
 
     def close(self) -> None:
         self._over = True
         try:
-            self._sink.closed()
+            with self._sink.guard():
+                self._sink.closed()
         finally:
             self._response.close()
 
@@ -78,25 +81,28 @@ class AsyncStream(Live):
             chunk: bytes = await self._chunks.__anext__()
         except StopAsyncIteration:
             self._over = True
-            written = self._sink.ended()
-            if written is not None:
-                await written
+            with self._sink.guard():
+                written = self._sink.ended()
+                if written is not None:
+                    await written
             raise
         except BaseException as error:
             self._over = True
             self._sink.cut(error)
             raise
-        written = self._sink.took(chunk)
-        if written is not None:
-            await written
+        with self._sink.guard():
+            written = self._sink.took(chunk)
+            if written is not None:
+                await written
         return chunk
 
     async def aclose(self) -> None:
         self._over = True
         try:
-            written = self._sink.closed()
-            if written is not None:
-                await written
+            with self._sink.guard():
+                written = self._sink.closed()
+                if written is not None:
+                    await written
         finally:
             await self._response.aclose()
 

@@ -15,11 +15,11 @@ from msgspec import UNSET
 from ..entries import Step
 from ..scope import Scope, scope
 from ..usage import Tally, running
-from .call import ModelCall
+from .call import ModelCall, stopping
 from .inside import Inside
 from .request import Request, request_of, without_keys
 from .streams import AsyncStream, stream_class
-from .turn import beside, in_order, is_in_order, stopping, turn_comes, turn_waits
+from .turn import beside, in_order, is_in_order, turn_comes, turn_waits
 from .wire import is_stream, recorded_answer
 
 Wanted = Callable[[Request], bool]
@@ -112,7 +112,7 @@ class SyncRecorder(Recorder):
         if isinstance(found, Step):
             return replayed(request, found, self._paced)
         request.headers["accept-encoding"] = "identity"
-        found.begin()
+        found.begin(str(request.url))
         try:
             response = self._inner.handle_request(request)
             if _streams(found.request, response):
@@ -199,7 +199,7 @@ class AsyncRecorder(Recorder):
         if isinstance(found, Step):
             return replayed(request, found, self._paced)
         request.headers["accept-encoding"] = "identity"
-        found.begin()
+        found.begin(str(request.url))
         try:
             response = await self._inner.handle_async_request(request)
             if _streams(found.request, response):

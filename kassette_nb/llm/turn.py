@@ -31,16 +31,6 @@ Found = Step | ModelCall
 
 
 @contextmanager
-def stopping(session: Session) -> Iterator[None]:
-    """Let what goes wrong in a run stop its session: an SDK would try again after an Exception."""
-    try:
-        yield
-    except Exception as problem:
-        session.close(problem)
-        raise SessionStopped(session.closed or problem) from None
-
-
-@contextmanager
 def in_order(here: Scope, request: Request, waits: bool) -> Iterator[Found]:
     """Give a request of the branch's own task its place in the branch's order.
 
