@@ -3,6 +3,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+# Loaded before any test streams: where `recording` imports it first, a stream of openai's that is
+# freed just then meets a module that is half there.
+import httpx  # noqa: F401
 import pytest
 
 import kassette_nb as kb
