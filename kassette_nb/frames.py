@@ -37,8 +37,8 @@ _KINDS = {
                      "tokens", "input_tokens", "output_tokens", "cached_input_tokens",
                      "reasoning_tokens", "unpriced",
                      "source_offset", "answer_offset", "bytes", "pid", "row"), _COUNT),
-    **dict.fromkeys(("cost_usd", "seconds", "first_token_seconds", "working_seconds", "waiting_seconds"),
-                    _REAL),
+    **dict.fromkeys(("cost_usd", "seconds", "first_token_seconds", "working_seconds",
+                     "waiting_seconds"), _REAL),
     **dict.fromkeys(("overridden", "copied"), _FLAG),
     "value": _OBJECT,
 }  # fmt: skip
