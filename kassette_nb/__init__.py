@@ -66,8 +66,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "dispatch":
-        return import_module(".dispatch", __name__)
+    if name in ("dispatch", "llm"):  # rooms of their own, whose names are not this one's
+        return import_module(f".{name}", __name__)
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, "__version__", "dispatch", "errors", "open", "testing"})
+    return sorted({*__all__, "__version__", "dispatch", "errors", "llm", "open", "testing"})
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -42,12 +42,23 @@ class Branch:
         self.closed: BaseException | None = None
 
 
+class Models(Protocol):
+    """What the guard needs of a session's model calls; true while one is not settled."""
+
+    def __bool__(self) -> bool: ...
+
+    def settle(self, branch: Branch, asked: str) -> None: ...
+
+
 class Closing(Protocol):
     """What the guard needs of a session."""
 
     run_id: str
     transient: tuple[type[BaseException], ...]
     closed: BaseException | None
+
+    @property
+    def models(self) -> Models: ...
 
     @property
     def abandoned(self) -> bool: ...
@@ -93,6 +104,12 @@ class Call(msgspec.Struct):
             )
             session.close(error)
             raise error
+        if session.models:
+            try:
+                session.models.settle(branch, str(self))
+            except BaseException as problem:
+                session.close(problem)
+                raise
         branch.in_flight = self
 
     def __exit__(

@@ -7,7 +7,7 @@ own and does not shift what follows.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -15,6 +15,7 @@ from msgspec import UNSET
 from . import values
 from .entries import Payload, Step
 from .errors import JournalValueError
+from .values import JSON
 
 #: Unchanged lines shown around a change.
 CONTEXT = 3
@@ -36,12 +37,15 @@ class Row(msgspec.Struct, frozen=True):
         return None not in self.letters and len(set(self.letters)) == 1
 
 
-def align(runs: Sequence[Sequence[Step]], base: int = 0) -> list[Row]:
+def align(
+    runs: Sequence[Sequence[Step]], base: int = 0, said: Callable[[Step], JSON] | None = None
+) -> list[Row]:
     """Align runs on the base run.
 
     Args:
         runs: Each run's steps in order.
         base: Which one the others are aligned with.
+        said: What of a step's result counts as the same, None for all of it; by default all.
 
     Returns:
         Rows in the order of the base run; what only others have stands where it happened.
@@ -75,9 +79,9 @@ def align(runs: Sequence[Sequence[Step]], base: int = 0) -> list[Row]:
                 inserted[gap].append(cells)
     rows: list[Row] = []
     for gap in range(len(kept) + 1):
-        rows += [_row(cells) for cells in inserted[gap]]
+        rows += [_row(cells, said) for cells in inserted[gap]]
         if gap < len(kept):
-            rows.append(_row(kept[gap]))
+            rows.append(_row(kept[gap], said))
     return rows
 
 
@@ -94,6 +98,15 @@ def shared(rows: Sequence[Row]) -> int:
 def difference(before: Step | None, after: Step | None) -> str:
     """Return the difference of two steps' results as a unified diff; empty where there is none."""
     old, new = (_lines(step) for step in (before, after))
+    return _unified(old, new)
+
+
+def changes(before: str, after: str) -> str:
+    """Return the difference of two texts as a unified diff; empty where there is none."""
+    return _unified(before.split("\n"), after.split("\n"))
+
+
+def _unified(old: list[str], new: list[str]) -> str:
     # The first two lines would name files; these are values.
     return "\n".join([*difflib.unified_diff(old, new, lineterm="", n=CONTEXT)][2:])
 
@@ -125,14 +138,15 @@ def _placed(pairs: dict[int, int], steps: Sequence[Step]) -> list[tuple[int, int
     return placed
 
 
-def _row(cells: list[Step | None]) -> Row:
+def _row(cells: list[Step | None], said: Callable[[Step], JSON] | None) -> Row:
     letters: list[str | None] = []
     seen: dict[bytes, str] = {}
     for step in cells:
         if step is None:
             letters.append(None)
         else:
-            key = _key(step)
+            part = said(step) if said is not None else None
+            key = _key(step) if part is None else msgspec.json.encode(part)
             letters.append(seen.setdefault(key, _letter(len(seen))))
     name = next(step.name for step in cells if step is not None)
     return Row(name, tuple(cells), tuple(letters))

@@ -24,6 +24,7 @@ class Usage(Record, kw_only=True):
     """What a step spent. Tokens are counts, ``cost_usd`` is US dollars; None means not known.
 
     ``unpriced`` counts the calls without a known price, where a step made several.
+    Input tokens are all that were read, those that came from a cache included.
     """
 
     model: str | None = None
@@ -32,14 +33,25 @@ class Usage(Record, kw_only=True):
     cached_input_tokens: int | None = None
     cost_usd: float | None = None
     unpriced: int | None = None
+    #: Of the output tokens, those spent on reasoning.
+    reasoning_tokens: int | None = None
+    #: Of the input tokens, those written to the provider's cache.
+    cache_write_tokens: int | None = None
+    #: From the request to the end of the answer, and to its first bytes.
+    latency_ms: int | None = None
+    first_token_ms: int | None = None
 
 
 class ErrorInfo(Record, kw_only=True):
-    """An exception as recorded: its class name, its text, and where it came from."""
+    """An exception as recorded: its class name, its text, and where it came from.
+
+    ``response`` is what a model's provider answered instead of an answer.
+    """
 
     name: str
     message: str
     traceback: str | None = None
+    response: Payload = UNSET
 
 
 class Source(Record, kw_only=True):
@@ -93,6 +105,10 @@ class Step(Entry, tag="step", kw_only=True):
     overridden: bool = False
     #: A plain function of a parallel block: a step named by the block's key.
     parallel: bool = False
+    #: Of a recorded model call: the hash of its request, which stands in ``args``.
+    request: str | None = None
+    #: The model calls made inside the step's function, for people to read.
+    calls: Payload = UNSET
 
 
 class Intent(Entry, tag="intent", kw_only=True):

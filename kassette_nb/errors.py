@@ -26,6 +26,8 @@ Each error carries its facts as attributes, says in its message what to do next,
 
     Suspended (a BaseException, so that an agent's ``except Exception`` cannot swallow it)
     LiveForbidden (the same; only inside a verification)
+    SessionStopped (the same; leaves a model call whose session has to stop: an SDK would take an
+        Exception for weather and try again)
 """
 
 from __future__ import annotations
@@ -225,3 +227,11 @@ class LiveForbidden(BaseException):
     def __init__(self, asked: str) -> None:
         super().__init__(asked)
         self.asked = asked
+
+
+class SessionStopped(BaseException):
+    """Leaves a model call when the session has to stop; what comes out of the run is ``reason``."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason

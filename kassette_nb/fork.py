@@ -137,7 +137,10 @@ def _set_aside(source: Journal, failed: Step) -> set[int]:
         if entry.offset < failed.offset and not decided:
             continue
         own = not branch or step_id.startswith(f"{branch}/")
-        sibling = isinstance(entry, Step) and entry.parallel
+        # A model call of another task is matched by what it asks, wherever it stands.
+        sibling = isinstance(entry, Step) and (
+            entry.parallel or ("@" in step_id and entry is not failed)
+        )
         behind = step_id.rpartition("/")[0] in above and not sibling
         if own or behind:
             found.add(entry.offset)

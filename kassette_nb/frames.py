@@ -34,9 +34,11 @@ _KINDS = {
     **dict.fromkeys(("started", "updated", "finished", "ended", "timestamp", "asked", "answered",
                      "deadline"), _INSTANT),
     **dict.fromkeys(("session", "offset", "steps", "sessions", "entries", "calls", "failed",
-                     "tokens", "input_tokens", "output_tokens", "cached_input_tokens", "unpriced",
+                     "tokens", "input_tokens", "output_tokens", "cached_input_tokens",
+                     "reasoning_tokens", "unpriced",
                      "source_offset", "answer_offset", "bytes", "pid", "row"), _COUNT),
-    **dict.fromkeys(("cost_usd", "seconds", "working_seconds", "waiting_seconds"), _REAL),
+    **dict.fromkeys(("cost_usd", "seconds", "first_token_seconds", "working_seconds",
+                     "waiting_seconds"), _REAL),
     **dict.fromkeys(("overridden", "copied"), _FLAG),
     "value": _OBJECT,
 }  # fmt: skip
@@ -70,9 +72,10 @@ def steps_frame(runs: Iterable[RunModel], *, values: bool = False) -> pd.DataFra
         blocks), ``session offset`` (Int64), ``started finished`` (datetime64[ms, UTC];
         ``started`` is missing where it was not recorded, or the result is not the step's own),
         ``seconds`` (Float64), ``model`` (string), ``input_tokens output_tokens
-        cached_input_tokens`` (Int64), ``cost_usd`` (Float64), ``error`` (string), ``overridden
+        cached_input_tokens reasoning_tokens`` (Int64; the last two are part of the first two),
+        ``first_token_seconds cost_usd`` (Float64), ``error`` (string), ``overridden
         copied`` (boolean), ``code_hash`` (string), ``bytes`` (Int64, of the result's JSON),
-        ``result`` (string, the beginning of that JSON).
+        ``result`` (string, the beginning of that JSON; of a model call, what it answered).
 
     Raises:
         JournalValueError: With ``values``, a result cannot be read back; names the step.

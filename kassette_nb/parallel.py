@@ -12,6 +12,7 @@ from .calls import Outcome
 from .entries import Suspend
 from .errors import JournalValueError, LiveForbidden, Suspended
 from .options import Options
+from .scope import Scope, scope
 from .session import Session
 from .steps import settled
 
@@ -80,9 +81,12 @@ async def _branch(
     session: Session, branch: Branch, fn: Callable[..., Awaitable[Any]], ctx: Any
 ) -> Outcome:
     branch.task = asyncio.current_task()
+    scope.set(Scope(session, branch))
     outcome = await _outcome(_called(fn, ctx))
-    if outcome.error is None and branch.closed is not None:
-        return Outcome(error=branch.closed)  # it swallowed its own suspension
+    if branch.closed is not None and (
+        outcome.error is None or isinstance(outcome.error, BaseExceptionGroup)
+    ):
+        return Outcome(error=branch.closed)  # it swallowed its own suspension, or wrapped it
     if session.closed is None and not isinstance(outcome.error, Suspended | LiveForbidden):
         try:
             session.cursor.end(branch.path, f"the end of branch {branch.path!r}")

@@ -8,10 +8,21 @@ import msgspec
 from msgspec import UNSET
 
 from . import values
-from .entries import Payload
+from .entries import Payload, Step
 from .errors import JournalValueError
+from .llm.conversation import conversation
 from .text import LINE, first_line, visible
 from .values import JSON
+
+
+def outcome(step: Step) -> str:
+    """Return one line that says what a step came to."""
+    if step.error is not None:
+        return first_line(f"{step.error.name}: {step.error.message}")
+    if step.result is UNSET:
+        return ""
+    said = conversation(step)
+    return first_line(said.line) if said is not None and said.line else preview(step.result)
 
 
 def preview(payload: Payload) -> str:

@@ -10,6 +10,7 @@ from . import values
 from .diff import readable
 from .entries import ErrorInfo, Intent, Step, Usage
 from .journal import Journal
+from .llm.conversation import Conversation, conversations
 from .text import visible
 from .values import JSON
 
@@ -62,6 +63,11 @@ class RecordedStep:
     def error(self) -> ErrorInfo | None:
         """The exception that the step's function raised."""
         return self._entry.error
+
+    @property
+    def conversations(self) -> list[Conversation]:
+        """What was said to models: in the model call that this is, or in those made inside."""
+        return conversations(self._entry)
 
     @property
     def usage(self) -> Usage | None:

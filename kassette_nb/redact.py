@@ -13,10 +13,16 @@ from .values import JSON
 HIDDEN = "[redacted]"
 _SECRET = re.compile(
     r"(^|[_\-.])(api[_\-]?key|x[_\-]api[_\-]key|apikey|secret|client[_\-]?secret|password|passwd"
-    r"|authorization|cookie|set[_\-]cookie|access[_\-]?token|auth[_\-]?token|bearer"
+    r"|authorization|authorization[_\-]?token|cookie|set[_\-]cookie|access[_\-]?token"
+    r"|auth[_\-]?token|bearer"
     r"|private[_\-]?key)$",
     re.IGNORECASE,
 )
+
+
+def secret(name: str) -> bool:
+    """Tell whether a name is the usual one of a secret."""
+    return _SECRET.search(name) is not None
 
 
 def redact(value: JSON) -> JSON:

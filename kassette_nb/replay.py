@@ -16,6 +16,8 @@ from .entries import AnyEntry, Foreign, Intent, Resume, Start, Step, Suspend
 from .errors import JournalValueError, ReplayMismatchError
 from .state import BUDGET, Events
 
+#: What a recorded model call is to a cursor: no step of the workflow can take its place.
+MODEL_CALL = "model call"
 _LAST = 1 << 62
 
 
@@ -54,6 +56,10 @@ class Cursor:
     def __init__(self, run_id: str, lines: list[AnyEntry]) -> None:
         self.run_id = run_id
         self.steps: dict[str, Step] = {}
+        #: Recorded model calls outside the order of branches that nobody has asked for yet, by
+        #: what is common to interchangeable ones.
+        self._calls: dict[str, list[str]] = {}
+        self._made: set[str] = set()
         self._events = Events()
         self._root = _Branch()
         self._branches: dict[str, _Branch] = {"": self._root}
@@ -73,9 +79,11 @@ class Cursor:
                 step_id = entry.step_id
                 steps[step_id] = entry
                 if "/" in step_id or "@" in step_id:
-                    self._note(step_id, entry.offset, "step")
+                    self._note(step_id, entry.offset, MODEL_CALL if entry.request else "step")
                 elif step_id not in root:
                     root[step_id] = entry.offset
+                    if entry.request is not None:
+                        self._root.kinds[step_id] = MODEL_CALL
             elif isinstance(entry, Suspend):
                 step_id = self._events.suspended(entry)
                 if entry.event_name != BUDGET:  # asked for by no call of the workflow
@@ -111,8 +119,8 @@ class Cursor:
         Args:
             branch: The path of the branch; empty for the workflow itself.
             step_id: The whole id.
-            kind: ``"step"``, ``"tool"``, ``"suspend"`` or ``"parallel"``: what the code takes it
-                for. A finished tool is a step like any other.
+            kind: ``"step"``, ``"tool"``, ``"suspend"``, ``"parallel"`` or `MODEL_CALL`: what the
+                code takes it for. A finished tool is a step like any other.
 
         Raises:
             ReplayMismatchError: Something recorded before it was not asked for, or it is recorded
@@ -149,7 +157,8 @@ class Cursor:
             name = step_id[skip:]
             offset = recorded.ids.get(name)
             found = recorded.kinds.get(name, "step")
-            settled = kind in ("step", "tool") and step_id in self.steps
+            same = found != MODEL_CALL and kind in ("step", "tool")
+            settled = same and step_id in self.steps
             if offset is not None and found != kind and not settled:
                 raise self._mismatch(f"{kind} {step_id!r}", branch, offset, name, found)
 
@@ -181,10 +190,37 @@ class Cursor:
         if own != recorded.order[recorded.next] or (count is None and "#" in name):
             return None
         step = self.steps.get(f"{branch}/{own}" if branch else own)
-        if step is not None:
+        if step is not None and step.request is None:
             recorded.next += 1
             counts[name] = 1 if count is None else count + 1
-        return step
+            return step
+        return None
+
+    def match(self, branch: str, digest: str) -> tuple[str, Step | None]:
+        """Return the id of a model call made outside the order of a branch, and what is recorded.
+
+        Requests that are the same are interchangeable: whoever asks first gets what was recorded
+        first.
+
+        Args:
+            branch: The path of the branch.
+            digest: The start of the request's hash.
+        """
+        stem = f"{branch}/llm@{digest}" if branch else f"llm@{digest}"
+        waiting = self._calls.get(stem)
+        if waiting:
+            step_id = waiting.pop(0)
+            return step_id, self.steps[step_id]
+        count, step_id = 1, stem
+        while step_id in self.steps or step_id in self._made:
+            count += 1
+            step_id = f"{stem}#{count}"
+        self._made.add(step_id)
+        return step_id, None
+
+    def unasked(self) -> list[str]:
+        """Return the recorded model calls outside any order that the code has not asked for."""
+        return [step_id for waiting in self._calls.values() for step_id in waiting]
 
     def end(self, branch: str, asked: str) -> None:
         """Check that nothing recorded on this one branch is left over.
@@ -204,6 +240,9 @@ class Cursor:
 
     def _note(self, step_id: str, offset: int, kind: str) -> None:
         if "@" in step_id:  # a model call matched by its request, outside the order of branches
+            path, _, digest = step_id.rpartition("@")
+            stem = f"{path}@{digest.partition('#')[0]}"
+            self._calls.setdefault(stem, []).append(step_id)
             return
         branch = ""
         parts = step_id.split("/")

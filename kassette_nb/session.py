@@ -27,6 +27,7 @@ from .entries import (
     Complete,
     Failure,
     Known,
+    Note,
     Payload,
     Resume,
     Start,
@@ -39,12 +40,15 @@ from .errors import (
     KassetteError,
     LiveForbidden,
     RunCancelledError,
+    SessionStopped,
     StepFailedError,
     Suspended,
 )
 from .failures import failure
 from .journal import Writer
+from .modelcalls import ModelCalls
 from .replay import Cursor
+from .scope import Scope, scope
 from .state import BUDGET
 from .storage import Hold
 from .usage import running
@@ -94,6 +98,7 @@ class Session:
         self.transient = transient
         self.workers = Workers()
         self.suspends: list[Suspend] = []
+        self.models = ModelCalls()
         #: How many branches run side by side: alone, an entry is written without a turn's delay.
         self.strands = 1
         self._meter = meter
@@ -111,6 +116,8 @@ class Session:
         # The session itself counts as one; every thread that outlives its caller as one more.
         self._open = 1
         self._lock = threading.Lock()
+        # A model call in a thread may be what goes live first.
+        self._opens = threading.Lock()
 
     async def run(self, body: Callable[[Branch], Awaitable[Any]]) -> Ending:
         """Call the workflow and settle what it started.
@@ -195,13 +202,14 @@ class Session:
         self.cursor.go_live(branch, asked)
         if self._writer is None:
             raise LiveForbidden(asked)
-        self.live.add(branch)
         self.replaying = False
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            self._writer.append(opening)
-            if isinstance(opening, Resume):
-                self.cursor.answered(opening)
+        with self._opens:
+            opening, self._opening = self._opening, None
+            if opening is not None:
+                self._writer.append(opening)
+                if isinstance(opening, Resume):
+                    self.cursor.answered(opening)
+        self.live.add(branch)
 
     def afford(self, step_id: str) -> None:
         """Count a step that is about to run live against the budget.
@@ -265,6 +273,11 @@ class Session:
         """
         return self._caller is not None and self._caller.cancelling() > self._cancels
 
+    @property
+    def over(self) -> bool:
+        """Whether the session has ended: code that goes on behind it is outside of the run."""
+        return self._open == 0
+
     def enter(self) -> None:
         """Count one more thing that has to return before the run is free."""
         with self._lock:
@@ -288,6 +301,8 @@ class Session:
         branch = Branch()
         branch.task = asyncio.current_task()
         running.set(None)  # a run started inside another one's step is not part of that step
+        scope.set(Scope(self, branch))
+        self.models.loop = asyncio.get_running_loop()
         problem: BaseException | None = None
         value: Any = None
         try:
@@ -295,7 +310,9 @@ class Session:
                 value = await body(branch)
             except BaseException as raised:
                 problem = raised
-            if self._cancel is not None:
+            problem = await self.models.settled(problem, cancel=self._cancel is not None)
+            ends = problem is None or isinstance(problem, Exception | Suspended)
+            if self._cancel is not None or (ends and self.closed is None):
                 await self._others_settled()
             return self._end(branch, value, problem)
         except BaseException as raised:
@@ -315,6 +332,10 @@ class Session:
         if self._cancel is not None:
             self.record_now(self._cancel)  # opens its session itself where nothing else did
             return Ending(terminal=self._cancel)
+        if isinstance(problem, SessionStopped | BaseExceptionGroup) and (
+            self.closed or branch.closed
+        ):
+            problem = None  # what closed the session, or the branch, is what is told
         if problem is not None and not isinstance(problem, Exception | Suspended):
             raise problem  # cancelled, or the process is told to stop: whatever else was going on
         if isinstance(self.closed, BudgetExceededError):
@@ -338,14 +359,20 @@ class Session:
         if problem is None:
             encoded = values.encode(value, what="result of the workflow", limit=self.max_payload)
             self.go_live("", "the end of the workflow")
+            self.models.end("the end of the workflow")
             ending: Complete | Failure = Complete(session=self.number, result=encoded)
         elif isinstance(problem, StepFailedError) or not isinstance(
             problem, (KassetteError, *self.transient)
         ):
             ending = failure(self.number, problem)
             self.go_live("", f"to fail with {ending.error.name}")
+            last = self.models.end(f"the failure {ending.error.name}")
+            if last is not None and ending.step_id is None:
+                ending.step_id = last.step_id
         else:
             raise problem
+        if unasked := self.cursor.unasked():
+            self.record_now(Note(session=self.number, kind="unasked", data=values.encode(unasked)))
         self.record_now(ending)
         return Ending(terminal=ending)
 
@@ -357,6 +384,7 @@ class Session:
         for entry in self.suspends[:-1]:
             entry.more = True
         assert self._writer is not None, "going live comes before a suspension"
+        self.models.end("a suspension")
         self._writer.append(*self.suspends)
         return Ending(suspends=self.suspends)
 

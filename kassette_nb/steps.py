@@ -271,6 +271,10 @@ def fill(session: Session, entry: Step, tally: Tally, options: Options, outcome:
     else:
         entry.error = told(error)
     entry.usage = tally.total(spent)
+    if tally.seen and entry.kind == "step":
+        entry.kind = "llm"
+    if tally.calls:
+        entry.calls = values.encode(tally.calls)
 
 
 def _teller(session: Session, entry: Step) -> retry.Failed:

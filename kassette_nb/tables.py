@@ -24,12 +24,13 @@ from .entries import (
     Start,
     Step,
     Suspend,
+    Usage,
     kind_of,
 )
 from .errors import KassetteError
 from .journal import Journal
 from .model import RunModel
-from .preview import preview, recorded
+from .preview import outcome, recorded
 from .text import first_line, visible
 
 #: A table by column; every list has the same length.
@@ -75,8 +76,9 @@ def steps_table(runs: Iterable[RunModel], *, values: bool = False) -> Table:
     """Return one row a recorded step; see `kassette_nb.frames.steps_frame`."""
     table = Table(
         "run_id", "step_id", "name", "kind", "branch", "session", "offset", "started", "finished",
-        "model", "input_tokens", "output_tokens", "cached_input_tokens", "cost_usd", "error",
-        "overridden", "copied", "code_hash", "bytes", "result", *["value"] * values,
+        "model", "input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens",
+        "first_token_seconds", "cost_usd", "error", "overridden", "copied", "code_hash", "bytes",
+        "result", *["value"] * values,
     )  # fmt: skip
     for run, journal in table.readable(runs):
         steps = [entry for entry in journal.entries if type(entry) is Step]
@@ -99,7 +101,7 @@ def steps_table(runs: Iterable[RunModel], *, values: bool = False) -> Table:
             "copied": [step.offset < copied for step in steps],
             "code_hash": [shown(step.code_hash) for step in steps],
             "bytes": [len(step.result) if step.result else None for step in steps],
-            "result": [recorded(step.result) for step in steps],
+            "result": [outcome(s) if s.request else recorded(s.result) for s in steps],
         }
         if any(usages):
             columns |= {
@@ -107,6 +109,8 @@ def steps_table(runs: Iterable[RunModel], *, values: bool = False) -> Table:
                 "input_tokens": [u.input_tokens if u else None for u in usages],
                 "output_tokens": [u.output_tokens if u else None for u in usages],
                 "cached_input_tokens": [u.cached_input_tokens if u else None for u in usages],
+                "reasoning_tokens": [u.reasoning_tokens if u else None for u in usages],
+                "first_token_seconds": [_first_token(u) for u in usages],
                 "cost_usd": [u.cost_usd if u else None for u in usages],
             }
         if values:
@@ -165,7 +169,7 @@ def comparison_table(runs: Sequence[RunModel], rows: Sequence[Row], base: int) -
 
 
 def _line(step: Step) -> str:
-    return first_line(failed(step.error)) if step.error else preview(step.result)
+    return first_line(failed(step.error)) if step.error else outcome(step)
 
 
 def _compared(row: Row, column: int, base: int) -> str:
@@ -256,3 +260,9 @@ _ROWS: dict[type[AnyEntry], Callable[[Any], _Cells]] = {
 _TYPES: dict[type[AnyEntry], str] = {
     struct: str(struct.__struct_config__.tag) for struct in _ROWS if struct is not Foreign
 }
+
+
+def _first_token(usage: Usage | None) -> float | None:
+    if usage is None or usage.first_token_ms is None:
+        return None
+    return usage.first_token_ms / 1000

@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from .entries import Usage
 from .errors import JournalValueError
 
-_NUMBERS = ("input_tokens", "output_tokens", "cached_input_tokens", "cost_usd", "unpriced")
+_NUMBERS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_input_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+    "latency_ms",
+    "unpriced",
+)
 
 
 class WithUsage:
@@ -65,13 +74,20 @@ class Tally:
 
     Args:
         session: The session that the step belongs to, by identity.
+
+    Attributes:
+        usages: What the function told.
+        seen: What the model calls made inside spent, as their answers say.
+        calls: The same calls for people to read: request, answer, usage.
     """
 
-    __slots__ = ("session", "usages")
+    __slots__ = ("calls", "seen", "session", "usages")
 
     def __init__(self, session: object) -> None:
         self.session = session
         self.usages: list[Usage] = []
+        self.seen: list[Usage] = []
+        self.calls: list[Any] = []
 
     def add(self, usage: Usage) -> None:
         """Count one more usage; from any thread.
@@ -83,8 +99,12 @@ class Tally:
         self.usages.append(usage)
 
     def total(self, returned: Usage | None) -> Usage | None:
-        """Return the sum with what came with the value; None where nothing was spent."""
-        usages = [*self.usages, *([returned] if returned is not None else [])]
+        """Return the sum with what came with the value; None where nothing was spent.
+
+        What was seen counts where the function tells nothing: a function that counts for itself
+        counts the same calls.
+        """
+        usages = [*self.usages, *([returned] if returned is not None else [])] or self.seen
         return total(usages) if usages else None
 
 

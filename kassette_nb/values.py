@@ -61,16 +61,34 @@ def encode(value: JSON, *, what: str = "value", limit: int = MAX_PAYLOAD) -> Raw
         _check(value, what, [], [])  # a lone surrogate in a text
         # An int of more digits than the interpreter prints.
         raise refusal(what, [], str(problem)) from None
-    if len(data) > limit:
+    return limited(data, what, limit)
+
+
+def limited(data: bytes, what: str, limit: int) -> Raw:
+    """Return JSON that is not larger than what a journal takes.
+
+    Raises:
+        PayloadTooLargeError: It has more than ``limit`` bytes.
+    """
+    refuse_larger(len(data), what, limit)
+    return Raw(data)
+
+
+def refuse_larger(size: int, what: str, limit: int) -> None:
+    """Refuse what has more bytes of JSON than a journal takes.
+
+    Raises:
+        PayloadTooLargeError: It has.
+    """
+    if size > limit:
         raise PayloadTooLargeError(
-            f"{what} is {len(data):,} bytes of JSON, more than max_payload={limit:,}. Record a "
+            f"{what} is {size:,} bytes of JSON, more than max_payload={limit:,}. Record a "
             "reference (a path, a key) instead of the data, or raise max_payload.",
             path="$",
             reason="too large",
-            size=len(data),
+            size=size,
             limit=limit,
         )
-    return Raw(data)
 
 
 def decode(payload: Raw | msgspec.UnsetType, *, what: str = "value") -> JSON:

@@ -26,7 +26,8 @@ class Verification(msgspec.Struct, frozen=True):
 
     ``replayed`` counts the recorded steps and answers that were handed back; nothing went live.
     ``divergence`` is the first thing that does not fit, None where all does. ``next`` says what
-    the run would have done first, None for a run that has ended.
+    the run would have done first, None for a run that has ended. ``unasked`` are recorded model
+    calls beside the workflow's own task that the code, come to its end, has not asked for.
     """
 
     run_id: str
@@ -34,6 +35,7 @@ class Verification(msgspec.Struct, frozen=True):
     divergence: KassetteError | None = None
     next: str | None = None
     live: int = 0
+    unasked: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -45,6 +47,10 @@ class Verification(msgspec.Struct, frozen=True):
         if self.divergence is not None:
             return f"<verification of {self.run_id!r}: {told}; differs: {self.divergence}>"
         then = f", next is {self.next}" if self.next else ", to the recorded end"
+        if self.unasked:
+            count = len(self.unasked)
+            calls = "1 model call is" if count == 1 else f"{count} model calls are"
+            then += f"; {calls} recorded that the code does not ask for"
         return f"<verification of {self.run_id!r}: {told}{then}>"
 
 
@@ -87,7 +93,8 @@ async def verify(definition: Definition, journal: Journal) -> Verification:
         # A spent budget stops the code at whatever it was about to do.
         spent = isinstance(ending, Failure) and ending.error.name == BudgetExceededError.__name__
         if outcome == [wanted] or (spent and not outcome):
-            return Verification(run_id, session.replayed)
+            unasked = tuple(session.cursor.unasked()) if outcome else ()
+            return Verification(run_id, session.replayed, unasked=unasked)
         return Verification(run_id, session.replayed, _other_end(run_id, ending, stopped.asked))
     except _Mismatch as problem:
         return Verification(run_id, session.replayed, problem)

@@ -9,8 +9,9 @@ from .. import diff, display
 from ..diff import Row, readable
 from ..entries import Complete, Failure, Step
 from ..errors import KassetteError
+from ..llm.conversation import conversation, said
 from ..model import RunModel
-from ..preview import preview
+from ..preview import outcome, preview
 from ..state import RunState, Spend
 from ..text import first_line, visible
 from . import code
@@ -49,7 +50,7 @@ class Comparison:
         self.runs = list(runs)
         self.base = base
         self.states: list[RunState] = [run.fold() for run in runs]
-        self.rows: list[Row] = diff.align([folded.steps for folded in self.states], base)
+        self.rows: list[Row] = diff.align([folded.steps for folded in self.states], base, said)
 
     def __repr__(self) -> str:
         return f"<{self.title}: {self.sub}>"
@@ -209,7 +210,7 @@ class ComparePanel:
             missing = "" if base == column else " · the other run has no such step"
             text = _text(shown)
             return {**reply, "title": f"{name} · {who}{missing}", **text_value(text, whole=whole)}
-        changed = diff.difference(before, after)
+        changed = _difference(before, after)
         title = f"{name} · {names[0]} → {names[1]}"
         if not changed:
             return {**reply, "title": f"{title} · equal", **text_value(_text(after), whole=whole)}
@@ -237,7 +238,15 @@ def _index(index: Any, things: Sequence[object]) -> int | None:
 def _text(step: Step) -> str:
     if step.error is not None:
         return visible(f"{step.error.name}: {step.error.message}")
-    return readable(step.result)
+    found = conversation(step)
+    return readable(step.result) if found is None else visible(str(found))
+
+
+def _difference(before: Step, after: Step) -> str:
+    """Return the difference of two results; of two model calls, that of what was said."""
+    if before.request is None or after.request is None:
+        return diff.difference(before, after)
+    return diff.changes(_text(before), _text(after))
 
 
 def _outcome(folded: RunState) -> str:
@@ -255,14 +264,10 @@ def _cells(row: Row) -> Message:
         if step is None:
             cells.append(None)
             continue
-        if step.error is not None:
-            text = first_line(f"{step.error.name}: {step.error.message}")
-        else:
-            text = preview(step.result)
         cells.append(
             {
                 "m": letter,
-                "p": text,
+                "p": outcome(step),
                 "o": step.offset,
                 "e": step.error is not None,
                 "v": step.overridden,

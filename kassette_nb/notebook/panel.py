@@ -20,6 +20,7 @@ from ..entries import (
     Suspend,
 )
 from ..errors import KassetteError
+from ..llm.conversation import conversations
 from ..model import RunModel, RunsModel
 from ..text import visible
 from . import code
@@ -223,6 +224,8 @@ def _result(entry: AnyEntry, whole: bool) -> Message:
 
 
 def _args(entry: AnyEntry, whole: bool) -> Message:
+    if isinstance(entry, Step) and (said := conversations(entry)):
+        return text_value(visible("\n\n———\n\n".join(map(str, said))), whole=whole)
     missing = "not recorded: none were given, or JSON cannot carry them in 8 kB"
     payload = entry.metadata if isinstance(entry, Start) else getattr(entry, "args", UNSET)
     return present(payload, whole=whole, missing=missing)
@@ -239,6 +242,12 @@ def _usage(entry: AnyEntry) -> Message:
     ]
     if usage.cached_input_tokens is not None:
         lines.append(f"cached input   {_count(usage.cached_input_tokens)}")
+    if usage.reasoning_tokens is not None:
+        lines.append(f"reasoning      {_count(usage.reasoning_tokens)} of the output")
+    if usage.first_token_ms is not None:
+        lines.append(f"first token    {usage.first_token_ms / 1000:.2f} s")
+    if usage.latency_ms is not None:
+        lines.append(f"whole answer   {usage.latency_ms / 1000:.2f} s")
     cost = "not known" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     return text_value("\n".join([*lines, f"cost           {cost}"]))
 

@@ -22,7 +22,7 @@ from ..entries import (
     Suspend,
 )
 from ..journal import Journal
-from ..preview import decided, preview
+from ..preview import decided, outcome, preview
 from ..state import Events, RunState
 from ..text import first_line, visible
 
@@ -87,8 +87,7 @@ class Rows:
         return self.bare[start:stop]
 
     def _step(self, entry: Step) -> None:
-        text = partial(preview, entry.result) if entry.error is None else _failed(entry.error)
-        row = self._row(entry, entry.step_id, entry.kind or "step", text)
+        row = self._row(entry, entry.step_id, entry.kind or "step", partial(outcome, entry))
         row["x"] = ("e" if entry.error else "") + ("v" if entry.overridden else "")
         row["c"] = entry.usage.cost_usd if entry.usage else None
         # An overridden result was not computed: how long the one it replaces took is no news of it.

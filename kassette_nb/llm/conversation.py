@@ -1,0 +1,217 @@
+"""A recorded model call as what was said: system, messages, tools, tool calls, answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from .. import values
+from ..entries import Step
+from ..errors import JournalValueError
+from ..values import JSON
+from .assemble import body_of
+from .request import recorded_request
+from .wire import recorded_answer
+
+
+class Message(msgspec.Struct):
+    """One thing said.
+
+    Attributes:
+        role: Whose: ``system``, ``user``, ``assistant``, ``tool`` …
+        text: What is said, several parts on lines of their own.
+        calls: The tools that it calls: name and arguments, as text.
+    """
+
+    role: str
+    text: str = ""
+    calls: list[tuple[str, str]] = []
+
+
+class Conversation(msgspec.Struct):
+    """What was said in one model call.
+
+    Attributes:
+        model: Who was asked.
+        messages: All that was sent, the system's first.
+        tools: The names of the tools offered.
+        answer: What came back; None where nothing was recorded.
+        finish_reason: Why the model stopped.
+    """
+
+    model: str | None = None
+    messages: list[Message] = []
+    tools: list[str] = []
+    answer: Message | None = None
+    finish_reason: str | None = None
+
+    def __str__(self) -> str:
+        parts = [_told(message) for message in self.messages]
+        if self.tools:
+            parts.append(f"tools offered: {', '.join(self.tools)}")
+        if self.answer is not None:
+            reason = f" ({self.finish_reason})" if self.finish_reason else ""
+            parts.append(_told(self.answer, f"answer{reason}"))
+        head = [f"model: {self.model}"] if self.model else []
+        return "\n\n".join([*head, *parts])
+
+    @property
+    def line(self) -> str:
+        """The answer on one line: its text, or the tools that it calls."""
+        if self.answer is None:
+            return ""
+        calls = [f"{name}({arguments})" for name, arguments in self.answer.calls]
+        return " ".join([*self.answer.text.split(), *calls])
+
+
+def conversation(step: Step) -> Conversation | None:
+    """Return what was said in a recorded model call; None for any other step."""
+    if step.request is None:
+        return None
+    try:
+        payload = step.result if step.error is None else step.error.response
+        body = body_of(recorded_answer(payload, step.step_id))
+    except JournalValueError:
+        body = None
+    return _conversation(recorded_request(step).get("body"), body if step.error is None else None)
+
+
+def conversations(step: Step) -> list[Conversation]:
+    """Return what was said in a step: the model call it is, or those that its function made."""
+    own = conversation(step)
+    if own is not None:
+        return [own]
+    try:
+        calls = values.decode(step.calls)
+    except JournalValueError:
+        return []
+    made = []
+    for call in calls if isinstance(calls, list) else []:
+        request = call.get("request") if isinstance(call, dict) else None
+        if isinstance(request, dict):
+            made.append(_conversation(request.get("body"), call.get("answer")))
+    return made
+
+
+def said(step: Step) -> JSON:
+    """Return what makes two model calls the same for a comparison: all that was said.
+
+    Ids, times and counts differ between any two.
+    """
+    found = conversation(step)
+    if found is None or found.answer is None:
+        return None
+    return [found.answer.role, found.answer.text, [[*call] for call in found.answer.calls]]
+
+
+def _conversation(request: JSON, answer: JSON) -> Conversation:
+    found = Conversation()
+    if isinstance(request, dict):
+        model = request.get("model")
+        found.model = model if isinstance(model, str) else None
+        found.messages = [*_asked(request)]
+        tools = request.get("tools")
+        found.tools = [_tool(tool) for tool in tools] if isinstance(tools, list) else []
+    if isinstance(answer, dict):
+        found.answer, found.finish_reason = _answered(answer)
+    return found
+
+
+def _asked(request: dict[str, Any]) -> Iterator[Message]:
+    for name in ("system", "instructions", "systemInstruction"):
+        if request.get(name):
+            yield Message("system", _text(request[name]))
+    for name in ("messages", "input", "contents", "prompt", "message"):
+        said = request.get(name)
+        if isinstance(said, str):
+            yield Message("user", said)
+        elif isinstance(said, list):
+            yield from map(_message, said)
+
+
+def _message(said: JSON) -> Message:
+    if not isinstance(said, dict):
+        return Message("user", _text(said))
+    kind = said.get("type")
+    if kind == "function_call":
+        return Message("assistant", "", [_call(said)])
+    if kind == "function_call_output":
+        return Message("tool", _text(said.get("output")))
+    role = said.get("role")
+    content = said.get("content", said.get("parts"))
+    calls = [_call(call) for call in said.get("tool_calls") or () if isinstance(call, dict)]
+    if isinstance(content, list):
+        calls += [_call(part) for part in content if _calls(part)]
+    return Message(role if isinstance(role, str) else "user", _text(content), calls)
+
+
+def _answered(body: dict[str, Any]) -> tuple[Message | None, str | None]:
+    reason = body.get("stop_reason") or body.get("done_reason")
+    choices = body.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        reason = choices[0].get("finish_reason")
+        said = choices[0].get("message", {"content": choices[0].get("text")})
+    elif isinstance(body.get("output"), list):
+        parts = [_message(item) for item in body["output"]]
+        text = "\n".join(part.text for part in parts if part.text)
+        calls = [call for part in parts for call in part.calls]
+        return Message("assistant", text, calls), body.get("status")
+    elif isinstance(body.get("candidates"), list) and body["candidates"]:
+        reason = body["candidates"][0].get("finishReason")
+        said = body["candidates"][0].get("content")
+    elif isinstance(body.get("message"), dict):
+        said = body["message"]
+    elif "content" in body:
+        said = body
+    else:
+        return None, None
+    message = _message(said)
+    message.role = "assistant"
+    return message, reason if isinstance(reason, str) else None
+
+
+def _calls(part: JSON) -> bool:
+    return isinstance(part, dict) and (part.get("type") == "tool_use" or "functionCall" in part)
+
+
+def _call(part: dict[str, Any]) -> tuple[str, str]:
+    inner = part.get("function") or part.get("functionCall") or part
+    given = next((inner[n] for n in ("arguments", "input", "args") if n in inner), "")
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return str(inner.get("name", "")), text
+
+
+def _tool(tool: JSON) -> str:
+    inner = tool.get("function", tool) if isinstance(tool, dict) else tool
+    named = inner.get("name") or inner.get("type") if isinstance(inner, dict) else inner
+    return str(named)
+
+
+def _text(content: JSON) -> str:
+    """Return the text of a message's content: a string, or parts of several kinds."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(filter(None, map(_text, content)))
+    if isinstance(content, dict):
+        if _calls(content):
+            return ""
+        for name in ("text", "thinking", "content", "output", "parts"):
+            if name in content:
+                return _text(content[name])
+        kind = content.get("type")
+        return f"[{kind}]" if isinstance(kind, str) else json.dumps(content, ensure_ascii=False)
+    return json.dumps(content)
+
+
+def _told(message: Message, role: str | None = None) -> str:
+    lines = [f"{role or message.role}:"]
+    if message.text:
+        lines.append(message.text)
+    lines += [f"→ {name}({arguments})" for name, arguments in message.calls]
+    return "\n".join(lines)

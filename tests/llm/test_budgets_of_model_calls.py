@@ -1,0 +1,96 @@
+"""A model call counts against the budget like a step, and is not made when it is spent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import kassette_nb as kb
+from kassette_nb import Budget, kassette
+from tests.llm.loopback import MODEL, Loopback, kinds
+
+
+async def ask(client: Any, text: str) -> None:
+    said: Any = [{"role": "user", "content": text}]
+    await client.chat.completions.create(model=MODEL, messages=said)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["in order", "in tasks"])
+def test_a_spent_budget_asks_before_the_next_call(
+    beside: bool, provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai(max_retries=3)
+
+    @kassette(storage=storage, budget=Budget(max_steps=2))
+    async def talk(ctx: kb.Context) -> str:
+        for number in range(3):
+            if beside:
+                await asyncio.create_task(ask(client, f"{number}"))
+            else:
+                await ask(client, f"{number}")
+        return "done"
+
+    assert asyncio.run(talk.start(run_id="r")).event == "budget"
+    assert len(provider.seen) == 2
+    assert kinds(storage, "r")[-1] == "budget"
+    assert asyncio.run(talk.resume("r", "budget", {"max_steps": 9})).result == "done"
+    assert len(provider.seen) == 3
+    assert asyncio.run(talk.verify("r")).fits
+
+
+def test_tokens_of_model_calls_count_and_a_run_may_fail_then(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai(max_retries=3)
+
+    @kassette(storage=storage, budget=Budget(max_tokens=1, on_exceeded="fail"))
+    async def talk(ctx: kb.Context) -> None:
+        await ask(client, "one")
+        await ask(client, "two")
+
+    reached = asyncio.run(talk.start(run_id="r"))
+    assert reached.status == "failed"
+    assert reached.error is not None
+    assert reached.error.name == "BudgetExceededError"
+    assert len(provider.seen) == 1
+    assert kinds(storage, "r") == ["start", "llm", "error"]
+
+
+def test_a_suspended_run_waits_for_calls_in_tasks_and_records_them(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai()
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> str:
+        task = asyncio.create_task(ask(client, "delay:0.3 slow"))
+        await asyncio.sleep(0.1)
+        await ctx.suspend("go on")
+        await task
+        return "done"
+
+    assert asyncio.run(talk.start(run_id="r")).status == "suspended"
+    written = kinds(storage, "r")
+    assert written[1].startswith("llm@"), "paid for, so recorded"
+    assert written[-1] == "go on"
+    provider.expect()
+    assert asyncio.run(talk.resume("r", "go on", True)).result == "done"
+    assert provider.seen == []
+
+
+def test_calls_in_a_task_group_stop_with_the_reason_not_with_a_group(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai()
+
+    @kassette(storage=storage, max_payload=50)
+    async def talk(ctx: kb.Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(2):
+                group.create_task(ask(client, f"too much for fifty bytes {number}"))
+
+    with pytest.raises(kb.errors.PayloadTooLargeError):
+        asyncio.run(talk.start(run_id="r"))
+    assert provider.seen == []

@@ -1,0 +1,123 @@
+"""Clients that somebody else makes are recorded while asked for, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import kassette_nb as kb
+from kassette_nb import kassette
+from tests.llm.loopback import MODEL, SECRET, Loopback, kinds
+
+
+def call(text: str) -> dict[str, Any]:
+    return {"model": MODEL, "messages": [{"role": "user", "content": text}]}
+
+
+def made_elsewhere(provider: Loopback) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(api_key=SECRET, base_url=provider.url, max_retries=0)
+
+
+def test_a_client_made_elsewhere_is_recorded_inside_the_with(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    found = httpx2.AsyncClient._transport_for_url, httpx2.Client._transport_for_url
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> Any:
+        client = made_elsewhere(provider)
+        with kb.llm.recording():
+            first = await client.chat.completions.create(**call("recorded"))
+        await client.chat.completions.create(**call("not recorded"))
+        return first.choices[0].message.content
+
+    first = asyncio.run(talk.start(run_id="r"))
+    assert kinds(storage, "r") == ["start", "llm", "complete"]
+    assert (httpx2.AsyncClient._transport_for_url, httpx2.Client._transport_for_url) == found
+    provider.expect()
+    cut = asyncio.run(talk.fork("r", at=2))
+    assert asyncio.run(talk.start(run_id=cut)).result == first.result
+    assert [seen["body"]["messages"][0]["content"] for seen in provider.seen] == ["not recorded"]
+
+
+def test_workflows_started_inside_the_with_are_recorded_and_others_are_not(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context, text: str) -> Any:
+        client = made_elsewhere(provider)
+        answer = await client.chat.completions.create(**call(f"{text} delay:0.1 "))
+        return answer.choices[0].message.content
+
+    async def main() -> None:
+        outside = asyncio.create_task(talk.start("outside", run_id="outside"))
+        await asyncio.sleep(0)
+        with kb.llm.recording(), kb.llm.recording(["127.0.0.1"]):
+            await talk.start("inside", run_id="inside")
+        await outside
+
+    asyncio.run(main())
+    assert kinds(storage, "inside") == ["start", "llm", "complete"]
+    assert kinds(storage, "outside") == ["start", "complete"]
+
+
+def test_only_what_looks_like_a_model_is_recorded_unless_hosts_are_named(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    hosts: list[str] | None = None
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> Any:
+        with kb.llm.recording(hosts):
+            models = await made_elsewhere(provider).models.list()
+            return [model.id for model in models.data]
+
+    assert asyncio.run(talk.start(run_id="by-its-look")).result == [MODEL]
+    assert kinds(storage, "by-its-look") == ["start", "complete"]
+    hosts = ["localhost", "127.0.0.1"]
+    assert asyncio.run(talk.start(run_id="by-its-host")).result == [MODEL]
+    assert kinds(storage, "by-its-host") == ["start", "llm", "complete"]
+
+
+def test_a_client_that_is_recorded_anyway_is_recorded_once(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.openai()
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> Any:
+        with kb.llm.recording():
+            return client.chat.completions.create(**call("hello")).model
+
+    asyncio.run(talk.start(run_id="r"))
+    assert kinds(storage, "r") == ["start", "llm", "complete"]
+
+
+def test_a_patch_that_somebody_put_around_ours_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = httpx2.Client._transport_for_url
+    with kb.llm.recording():
+        ours = httpx2.Client._transport_for_url
+        assert ours is not original
+
+        def around(self: Any, url: Any) -> Any:
+            return ours(self, url)
+
+        httpx2.Client._transport_for_url = around  # type: ignore[method-assign]
+    try:
+        assert httpx2.Client._transport_for_url is around
+    finally:
+        httpx2.Client._transport_for_url = original  # type: ignore[method-assign]
+
+
+def test_one_text_is_not_a_list_of_hosts() -> None:
+    with (
+        pytest.raises(TypeError, match=r"recording\(\['api.example'\]\)"),
+        kb.llm.recording("api.example"),
+    ):
+        pass
