@@ -10,6 +10,7 @@ from .entries import Cancel, Resume
 from .errors import (
     EventAlreadyAnsweredError,
     EventMismatchError,
+    JournalValueError,
     RunCancelledError,
     TerminalRunError,
 )
@@ -89,6 +90,12 @@ def _same_attempt(run_id: str, state: RunState, question: Pending, seen: JSON) -
         EventAlreadyAnsweredError, EventMismatchError: It was.
     """
     step_id = question.step_id
+    if type(seen) is not int:
+        raise JournalValueError(
+            f"attempt={seen!r} is not the number of an attempt. Nothing was recorded.",
+            path="attempt",
+            reason="not a number",
+        )
     now = next((doubt.attempt for doubt in state.doubts if doubt.step_id == step_id), None)
     if now == seen:
         return

@@ -47,7 +47,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
             ends it with `BudgetExceededError`.
 
     Raises:
-        JournalValueError: A limit is negative or not a number, or none is set.
+        JournalValueError: A limit is negative or not a number.
     """
 
     max_steps: int | None = None
@@ -200,7 +200,10 @@ class Meter:
     def question(self, over: Excess, session: int) -> Suspend:
         """Return the suspension that asks for new limits."""
         unpriced = self.spend.unpriced
-        more = f", and {unpriced} calls have no known price" if unpriced else ""
+        calls = "1 call has" if unpriced == 1 else f"{unpriced} calls have"
+        more = f", and {calls} no known price" if unpriced else ""
+        if self._running:
+            more += f"; {len(self._running)} of its steps were still running"
         prompt = (
             f"The budget is spent: {_told(over.what, over.spent)} of "
             f"{_told(over.what, over.limit)} ({over.what}){more}. Give new limits to go on."
@@ -209,7 +212,7 @@ class Meter:
             "exceeded": over.what,
             "limits": {n: getattr(self.budget, n) for n in LIMITS},
             "spent": {
-                "steps": self.steps,
+                "steps": self.steps + len(self._running),
                 "tokens": self.spend.tokens or 0,
                 "cost_usd": self.spend.cost_usd or 0.0,
                 "unpriced": unpriced,
@@ -235,4 +238,6 @@ def _is_answer(entry: AnyEntry) -> bool:
 
 
 def _told(what: str, amount: float) -> str:
-    return f"${amount:,.2f}" if what == "max_cost_usd" else f"{amount:,} {what[4:]}"
+    if what != "max_cost_usd":
+        return f"{amount:,} {what[4:]}"
+    return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:.2g}"

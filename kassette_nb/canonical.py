@@ -162,13 +162,22 @@ def _digits(number: int, what: str, path: list[str | int]) -> str:
         raise refusal(what, path, str(problem)) from None
 
 
-def check_key(key: object) -> None:
+def check_key(key: object, *, optional: bool = True) -> None:
     """Refuse a caller's own idempotency key that protects nothing.
 
     Raises:
-        JournalValueError: It is neither None nor a text with something in it.
+        JournalValueError: It is neither None, where that is allowed, nor a text with something
+            in it.
     """
-    if key is not None and not (isinstance(key, str) and key.strip()):
+    if key is None and optional:
+        return
+    if not isinstance(key, str):
+        raise JournalValueError(
+            f"idempotency_key={key!r} is a {type(key).__name__}, not a text. Nothing was recorded.",
+            path="idempotency_key",
+            reason="not a text",
+        )
+    if not key.strip():
         raise JournalValueError(
             f"idempotency_key={key!r} protects nothing: every call would share it. Use a text "
             "that names this one call, leave the option out for a key made from the arguments, or "

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from . import fork as forks
 from . import runs
@@ -151,7 +152,9 @@ def settle(
     """
     if action == "record" and value is None:
         raise click.UsageError("record needs the tool's result, as JSON; null if it has none")
-    given = _json("VALUE", value) if action == "record" and value is not None else value
+    given: Any = UNSET if value is None else value
+    if action == "record" and value is not None:
+        given = _json("VALUE", value)
     _answered(runs.open(storage)[run_id].settle(action, given, attempt=attempt, **who))
 
 

@@ -13,7 +13,7 @@ from .branch import Branch
 from .entries import Usage
 from .errors import JournalValueError
 from .options import DEFAULT, Options
-from .retry import Retry
+from .retry import Retry, as_retry
 from .session import Session
 from .usage import running
 from .values import JSON, decode
@@ -88,7 +88,8 @@ class Context:
                 call has no protection.
 
         Raises:
-            JournalValueError: ``on_doubt`` is another word, or the key is empty.
+            JournalValueError: ``on_doubt`` is another word, the key is empty, or ``retry`` is
+                neither a `Retry` nor a number of attempts.
         """
         if on_doubt is not _KEEP and on_doubt not in tool.ON_DOUBT:
             raise JournalValueError(
@@ -99,7 +100,7 @@ class Context:
         given = {"returns": returns, "record_args": record_args, "timeout": timeout}
         given["on_doubt"] = on_doubt
         given["idempotency_key"] = idempotency_key
-        given["retry"] = Retry(attempts=retry) if isinstance(retry, int) else retry
+        given["retry"] = retry if retry is _KEEP else as_retry(retry)
         if idempotency_key is not _KEEP:
             canonical.check_key(idempotency_key)
         changes = {name: value for name, value in given.items() if value is not _KEEP}
@@ -142,7 +143,12 @@ class Context:
         return await steps.step(self._session, self._branch, self._options, name, fn, args, kwargs)
 
     async def tool(
-        self, name: str, fn: Callable[..., Awaitable[Any]] | Callable[..., Any], /, **args: Any
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[Any]] | Callable[..., Any],
+        /,
+        *unnamed: Any,
+        **args: Any,
     ) -> Any:
         """Run a function with side effects, so that a crash cannot make it act twice unseen.
 
@@ -155,6 +161,7 @@ class Context:
             fn: An async function, or a plain one, which runs in a thread. One with a parameter
                 ``idempotency_key`` is given the key, the same on every attempt: hand it to
                 whatever acts, and let that act once per key.
+            unnamed: Refused: a tool's arguments have names.
             args: Passed on by name. Recorded in the intent for people to read (secrets by their
                 usual names hidden) and compared after a crash.
 
@@ -169,7 +176,7 @@ class Context:
             ReplayMismatchError: It may have acted with other arguments than these.
             FencedError: Another session has the run; ``fn`` was not called.
         """
-        return await tool.tool(self._session, self._branch, self._options, name, fn, args)
+        return await tool.tool(self._session, self._branch, self._options, name, fn, unnamed, args)
 
     async def suspend(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from msgspec import UNSET
+
 from . import answers, background, lease, state
 from .clock import SystemClock
 from .definition import cancel_overdue, live
@@ -85,9 +87,16 @@ def settle(
         )
     answer: dict[str, JSON] = {"action": action}
     part = parts[action]
-    if part is not None and (action == "record" or value is not None):
+    if action == "record" and value is UNSET:
+        raise JournalValueError(
+            "settle('record') needs the tool's result: settle('record', result), None if it has "
+            "none. Nothing was recorded.",
+            path="value",
+            reason="no result",
+        )
+    if part is not None and value is not UNSET:
         answer[part] = value
-    elif value is not None:
+    elif value is not UNSET:
         raise JournalValueError(
             "settle('retry') takes no value: the tool runs again. Nothing was recorded.",
             path="value",

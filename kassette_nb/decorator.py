@@ -72,6 +72,8 @@ def kassette(
     def decorate(fn: Body) -> Workflow:
         if not inspect.iscoroutinefunction(fn):
             raise TypeError(f"{fn!r} must be an async def to be a workflow")
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"budget={budget!r} is not a Budget(…), as in Budget(max_cost_usd=1)")
         called = name or fn.__name__
         definition = Definition(
             fn,

@@ -12,6 +12,8 @@ from typing import get_args
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from .errors import JournalValueError
+
 #: A user value as it stands in the line, or UNSET where the line has none.
 Payload = Raw | UnsetType
 
@@ -223,6 +225,23 @@ def decode(line: bytes | memoryview) -> AnyEntry:
         return _decode_foreign(line, problem)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise LineError(f"not valid JSON: {problem}") from None
+
+
+def refuse_unreadable(entry: Known) -> None:
+    """Refuse an entry with a field of another type than the format's: nobody could read its line.
+
+    Raises:
+        JournalValueError: There is one; names it.
+    """
+    try:
+        _known.decode(_encoder.encode(entry))
+    except (TypeError, msgspec.ValidationError) as problem:
+        raise JournalValueError(
+            f"a {kind_of(entry)!r} entry cannot be recorded like this: {problem}. Nothing was "
+            "recorded.",
+            path="$",
+            reason=str(problem),
+        ) from None
 
 
 def decode_all(lines: bytes | memoryview) -> list[AnyEntry] | None:

@@ -252,6 +252,8 @@ def _opening(source: Journal, cut: int, label: str | None, same_effects: bool) -
     fields["source"] = Raw(msgspec.json.encode(Source(run_id=source.run_id, from_offset=cut)))
     fields.pop("label", None)
     if label is not None:
+        if not isinstance(label, str):
+            raise _refused(source, f"label={label!r} is no text")
         fields["label"] = values.encode(label, what="label")
     if same_effects:
         fields["keyScope"] = Raw(msgspec.json.encode(first.key_scope or source.run_id))

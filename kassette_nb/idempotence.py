@@ -82,7 +82,7 @@ class IdempotentTool:
                 no canonical form, or the result does not survive JSON.
             InDoubtError: A process died while it acted on this key: look, then `settle` it.
         """
-        check_key(idempotency_key)
+        check_key(idempotency_key, optional=False)
         name = self.__name__
         form = canonical(args, f"arguments of {name!r}")
         with self._locked(idempotency_key) as database:
@@ -138,11 +138,13 @@ class IdempotentTool:
             )
         if result is None:
             raise InDoubtError(
-                f"{tool!r} began at {began} with idempotency_key={key!r} and its process died: it "
-                f"may have acted. Look, then say {tool}.settle(key, result) or {tool}.forget(key).",
+                f"{tool!r} began at {began} with idempotency_key={key!r} and never came to its "
+                f"end: it may have acted. Look, then say {tool}.settle(key, result) if it did, or "
+                f"{tool}.forget(key) if it did not; until then every call with this key says so.",
                 step_id=None,
                 name="InDoubtError",
-                message=f"{tool!r} may have acted at {began} with idempotency_key={key!r}",
+                message=f"{tool!r} may have acted at {began} with idempotency_key={key!r}; look, "
+                f"then {tool}.settle(key, result) or {tool}.forget(key)",
             )
         return msgspec.json.decode(result)
 

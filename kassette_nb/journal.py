@@ -308,6 +308,7 @@ class Writer:
             FencedError: The journal has changed since it was read: another session has it now.
             StorageError: It could not be written; this writer refuses from now on.
             InterruptedRunError: The writer is closed, or this is another process.
+            JournalValueError: An entry has a field of the wrong type; nothing was written.
         """
         with self._lock:
             if self._refusal is not None:
@@ -326,6 +327,8 @@ class Writer:
                 if self.blocking:
                     # A reply can be lost after the write; then the line is looked for.
                     entry.write_id = secrets.token_hex(8)
+                if type(entry) is not Step:  # a step's fields are the runtime's own, or checked
+                    entries.refuse_unreadable(entry)
                 number += 1
             if number == self._next + 1:
                 data = entries.encode(batch[0])

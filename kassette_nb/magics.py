@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from msgspec import UNSET
 
 from . import completion, display, printed, runs
 from .errors import KassetteError
@@ -49,7 +50,7 @@ def _fork(run: Run, _: _Words, options: dict[str, Any]) -> Any:
 
 def _settle(run: Run, words: _Words, options: dict[str, Any]) -> Any:
     action, *rest = words
-    value: Any = rest[0] if rest else None
+    value: Any = rest[0] if rest else UNSET
     if action == "record":
         if not rest:
             raise UsageError("record needs the tool's result, as JSON; null if it has none")

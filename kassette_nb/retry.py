@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from .errors import JournalValueError
+
 
 class Retry(msgspec.Struct, frozen=True):
     """How often and how soon to try again.
@@ -36,6 +38,24 @@ class Retry(msgspec.Struct, frozen=True):
             raise ValueError(f"attempts={self.attempts} must be 1 or more")
         if min(self.wait, self.wait_max, self.jitter) < 0:
             raise ValueError("wait, wait_max and jitter are seconds, not negative")
+
+
+def as_retry(given: Retry | int | None) -> Retry | None:
+    """Return what `Context.with_options` was given as a policy.
+
+    Raises:
+        JournalValueError: It is neither a `Retry`, nor a number of attempts, nor None.
+    """
+    if given is None or isinstance(given, Retry):
+        return given
+    if type(given) is int and given >= 1:
+        return Retry(attempts=given)
+    raise JournalValueError(
+        f"retry={given!r} is neither a Retry(…) nor a number of attempts, 1 or more. Nothing was "
+        "recorded.",
+        path="retry",
+        reason="not a policy",
+    )
 
 
 Failed = Callable[[int, BaseException], None]

@@ -11,6 +11,8 @@ from collections.abc import Generator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from msgspec import UNSET
+
 from . import answers, background, decisions, display, results, state, values
 from . import fork as forks
 from .clock import instant
@@ -176,7 +178,7 @@ class Run(Seen, Shown):
     def settle(
         self,
         action: str,
-        value: JSON = None,
+        value: JSON = UNSET,
         *,
         by: str | None = None,
         note: str | None = None,
@@ -188,7 +190,8 @@ class Run(Seen, Shown):
         Args:
             action: ``"record"``: it happened, ``value`` is its result. ``"retry"``: run it again,
                 with the same idempotency key. ``"fail"``: it failed, ``value`` says how.
-            value: The result, or the text of the error.
+            value: The result, which ``"record"`` needs (None if it has none), or the text of the
+                error.
             by: Who decides; see `respond`.
             note: Why, for the record.
             event: The tool's step id, where several are in doubt.

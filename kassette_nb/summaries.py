@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from .clock import SystemClock, instant
-from .entries import Complete, Failure, Resume, Start, Step, Suspend, kind_of
+from .entries import AnyEntry, Complete, Failure, Resume, Start, Step, Suspend, kind_of
 from .errors import KassetteError
 from .model import RunModel
 from .preview import decided, recorded
 from .state import Events, RunState
 from .tables import Table, copied_lines, failed, shown
 from .text import visible
+from .usage import unpriced
 
 
 def runs_table(runs: Iterable[RunModel]) -> Table:
@@ -93,15 +94,8 @@ def suspensions_table(runs: Iterable[RunModel]) -> Table:
     table = Table("run_id", "step_id", "event", "state", "asked", "deadline", "answered", "offset",
                   "answer_offset", "decision", "by", "note", "prompt", "answer")  # fmt: skip
     for run, journal in table.readable(runs):
-        folded, events = run.fold(), Events()
-        for entry in journal.entries:
-            if isinstance(entry, Suspend):
-                events.suspended(entry)
-            elif isinstance(entry, Resume):
-                events.resumed(entry)
-        pending = {question.step_id: question for question in folded.pending}
-        for step_id, asked in events.suspends.items():
-            answer = events.answers.get(step_id)
+        pending = {question.step_id: question for question in run.fold().pending}
+        for step_id, asked, answer in _asked(journal.entries):
             if answer is not None:
                 state = "answered"
             elif step_id in pending:
@@ -127,6 +121,24 @@ def suspensions_table(runs: Iterable[RunModel]) -> Table:
     return table
 
 
+def _asked(lines: Iterable[AnyEntry]) -> list[tuple[str, Suspend, Resume | None]]:
+    """Return each question with its answer; one that is asked again after an answer is another."""
+    events = Events()
+    found: list[tuple[str, Suspend, Resume | None]] = []
+    newest: dict[str, int] = {}
+    for entry in lines:
+        if isinstance(entry, Suspend):
+            step_id = events.suspended(entry)
+            if step_id not in newest or found[newest[step_id]][2] is not None:
+                newest[step_id] = len(found)
+                found.append((step_id, entry, None))
+        elif isinstance(entry, Resume):
+            step_id = events.resumed(entry)
+            if step_id in newest and found[newest[step_id]][2] is None:
+                found[newest[step_id]] = (step_id, found[newest[step_id]][1], entry)
+    return found
+
+
 def usage_table(runs: Iterable[RunModel]) -> Table:
     """Return one row a run and model; see `kassette_nb.frames.usage_frame`."""
     counted = ("input_tokens", "output_tokens", "cached_input_tokens", "cost_usd")
@@ -141,7 +153,7 @@ def usage_table(runs: Iterable[RunModel]) -> Table:
             row = sums.setdefault(key, {"calls": 0, "failed": 0, "unpriced": 0})
             row["calls"] += 1
             row["failed"] += step.error is not None
-            row["unpriced"] += usage.cost_usd is None
+            row["unpriced"] += unpriced(usage)
             for name in counted:
                 spent = getattr(usage, name)
                 if spent is not None:  # a sum over nothing is missing, not zero

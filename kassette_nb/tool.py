@@ -42,10 +42,18 @@ async def tool(
     options: Options,
     name: str,
     fn: Callable[..., Any],
+    unnamed: tuple[Any, ...],
     args: dict[str, Any],
 ) -> Any:
     """See `Context.tool`."""
     with session.call(branch, "tool", name):
+        if unnamed:
+            raise JournalValueError(
+                f"tool {name!r} takes its arguments by name, for the person who may have to decide "
+                "about it: ctx.tool('name', fn, to=…). Nothing was recorded.",
+                path="args",
+                reason="not by name",
+            )
         step_id = branch.names.take(name)
         session.cursor.ask(branch.path, step_id, "tool")
         recorded = session.cursor.steps.get(step_id)
@@ -102,7 +110,15 @@ def _intent(
         if isinstance(given, UnsetType)
         else given
     )
-    keyed = key is not None and "idempotency_key" not in args and _takes_key(fn)
+    takes = "idempotency_key" not in args and _takes_key(fn)
+    keyed = key is not None and takes
+    if takes and key is None and _needs_key(fn):
+        raise JournalValueError(
+            f"tool {name!r}: its function needs idempotency_key=, which is None here. Leave the "
+            "option out, or give the parameter a default. Nothing was recorded.",
+            path="idempotency_key",
+            reason="no idempotency key",
+        )
     if options.retry is not None and not keyed:
         raise JournalValueError(
             f"tool {name!r}: retry= repeats a call that may have acted, so its function has to "
@@ -135,6 +151,11 @@ def _takes_key(fn: Callable[..., Any]) -> bool:
     return found is not None and found.kind is not inspect.Parameter.POSITIONAL_ONLY
 
 
+def _needs_key(fn: Callable[..., Any]) -> bool:
+    found = inspect.signature(fn).parameters["idempotency_key"]
+    return found.default is inspect.Parameter.empty
+
+
 def _refuse_another(session: Session, doubt: Intent, intent: Intent) -> None:
     """Refuse to take another call for the one that may have acted.
 
@@ -151,7 +172,8 @@ def _refuse_another(session: Session, doubt: Intent, intent: Intent) -> None:
         f"run {session.run_id!r}: tool {intent.step_id!r} may have acted already (entry "
         f"{doubt.offset}), and is called with other {differs} now. Time, chance and what comes "
         "from outside belong in steps, so that a call is the same after a crash; nothing was "
-        f"written. Put the code back, or fork the run at {intent.step_id!r}.",
+        f"written. Put the code back, or settle what happened; a fork at {intent.step_id!r} would "
+        "act again, under a key of its own.",
         run_id=session.run_id,
         offset=doubt.offset,
         asked=f"tool {intent.step_id!r} with other {differs}",
@@ -272,7 +294,7 @@ def _fill(
         BaseException: An interruption; the call stays in doubt.
     """
     if isinstance(outcome.error, InDoubtError) and options.on_doubt != "fail":
-        session.suspends.append(_ask(session, intent, outcome.error.message))
+        session.suspends.append(_ask(session, intent, str(outcome.error)))
         raise Suspended(session.run_id, IN_DOUBT)
     try:
         fill(session, entry, tally, options, outcome)

@@ -22,6 +22,8 @@ _NUMBERS = (
     "unpriced",
 )
 
+_FRACTIONS = frozenset({"cost_usd", "latency_ms"})
+
 
 class WithUsage:
     """A step's value together with what it spent; made by `with_usage`."""
@@ -54,19 +56,28 @@ def check(usage: Usage) -> None:
     """Refuse a usage that would spoil every sum it goes into.
 
     Raises:
-        JournalValueError: A number is negative or none.
+        JournalValueError: It is no `Usage`, a number is negative or none, a count is not whole,
+            or the model is no text.
     """
+    if not isinstance(usage, Usage):
+        raise _refused("usage", f"a {type(usage).__name__} is not a Usage(…)")
+    if usage.model is not None and type(usage.model) is not str:
+        raise _refused("model", f"model={usage.model!r} is not a text")
     for name in _NUMBERS:
         number = getattr(usage, name)
         if number is None:
             continue
-        usable = isinstance(number, int | float) and not isinstance(number, bool)
-        if not usable or not math.isfinite(number) or number < 0:
-            raise JournalValueError(
-                f"usage: {name}={number!r} is not a number, 0 or more. Nothing was recorded.",
-                path=f"$.{name}",
-                reason="not a number, 0 or more",
-            )
+        # Exact types: JSON would not carry a numpy number, and a reader expects whole counts.
+        wanted = (int, float) if name in _FRACTIONS else (int,)
+        if type(number) not in wanted or not math.isfinite(number) or number < 0:
+            kind = "a plain number" if len(wanted) > 1 else "a plain whole number"
+            raise _refused(name, f"{name}={number!r} is not {kind}, 0 or more")
+
+
+def _refused(name: str, reason: str) -> JournalValueError:
+    return JournalValueError(
+        f"usage: {reason}. Nothing was recorded.", path=f"$.{name}", reason=reason
+    )
 
 
 class Tally:

@@ -56,6 +56,7 @@ def grown(messages: Messages, action: dict[str, Any], seen: str) -> Messages:
 
 def naive(run: str, ports: Ports, tell: Connection) -> None:
     """Work on the ticket without a record: a new process begins at the beginning."""
+    tell.send(("ready", None))
     messages: Messages = [{"role": "user", "content": TICKET}]
     for _ in range(STEPS):
         action = post(ports["model"], "/model", {"run": run, "messages": messages})["action"]
@@ -136,6 +137,7 @@ def durable(
     answer: Answer | None = None,
 ) -> None:
     """Work on the ticket, or go on with it; ``answer`` is what a person said about a doubt."""
+    tell.send(("ready", None))
     agent = workflow(folder, run, ports, tell, asking)
     if answer is None or kb.open(folder)[run].state != "suspended":
         result = asyncio.run(agent.start(TICKET, run_id=run))

@@ -616,7 +616,11 @@ def test_arguments_without_a_canonical_form_are_refused_before_the_intent(
 
 def test_an_empty_key_is_refused_and_none_means_unprotected(storage: MemoryStorage) -> None:
     sink = Sink(deaths=1)
-    for empty in ("", "  ", 7):
+    with pytest.raises(JournalValueError, match="not a text"):
+        asyncio.run(mailer(storage, sink.send, idempotency_key=7).start(run_id="e"))
+    with pytest.raises(JournalValueError, match="needs idempotency_key="):
+        asyncio.run(mailer(storage, sink.send, idempotency_key=None).start(run_id="e"))
+    for empty in ("", "  "):
         with pytest.raises(JournalValueError, match="protects nothing"):
             asyncio.run(mailer(storage, sink.send, idempotency_key=empty).start(run_id="e"))
     flow = mailer(storage, sink.shout, idempotency_key=None)
@@ -765,3 +769,24 @@ def test_the_first_answer_does_not_wait_for_a_grammar_that_nobody_needs() -> Non
         "assert 'rfc3987_syntax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_tools_arguments_have_names(storage: MemoryStorage) -> None:
+    @kassette(storage=storage, name="unnamed")
+    async def flow(ctx: kb.Context) -> Any:
+        return await ctx.tool("mail", lambda to: to, "ana")
+
+    with pytest.raises(JournalValueError, match="by name"):
+        asyncio.run(flow.start(run_id="r"))
+    assert "r" not in kb.open(storage)
+
+
+def test_a_result_has_to_be_given_to_say_that_it_happened(storage: MemoryStorage) -> None:
+    flow = mailer(storage, Sink(deaths=1).shout)
+    crash(flow)
+    run = kb.open(storage)["r"]
+    with pytest.raises(JournalValueError, match="needs the tool's result"):
+        run.settle("record")
+    with pytest.raises(JournalValueError, match="not the number of an attempt"):
+        run.settle("record", None, attempt="1")
+    assert run.fold().doubts
