@@ -70,6 +70,7 @@ class RunModel(Protocol):
         by: str | None = None,
         note: str | None = None,
         event: str | None = None,
+        attempt: int | None = None,
     ) -> RunModel: ...
 
     def resume(self) -> RunModel: ...

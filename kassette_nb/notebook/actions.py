@@ -114,7 +114,9 @@ def _answer(run: RunModel, message: Message) -> JSON:
 
 def _settle(run: RunModel, message: Message) -> Message:
     event, by = _text(message, "id"), _text(message, "by")
-    run.settle(*_outcome(message), event=event, by=by, note=_text(message, "note"))
+    seen = message.get("attempt")
+    attempt = seen if isinstance(seen, int) else None
+    run.settle(*_outcome(message), event=event, by=by, note=_text(message, "note"), attempt=attempt)
     return {"phase": "done", "text": "recorded"}
 
 

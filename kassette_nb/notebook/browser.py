@@ -67,6 +67,9 @@ class Browser:
         """Never: there can always be another run."""
         return False
 
+    def left(self) -> None:
+        """Nothing is kept for those who look."""
+
     def stood_still(self, seconds: float) -> None:
         """Nothing is said here about a blocked kernel: the panels do."""
 

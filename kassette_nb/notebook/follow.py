@@ -40,6 +40,10 @@ class Followed(Protocol):
         """Whether nothing can change any more."""
         ...
 
+    def left(self) -> None:
+        """Take note that nobody looks any more."""
+        ...
+
     def stood_still(self, seconds: float) -> None:
         """Take note that a cell has blocked the kernel's loop for so long."""
         ...
@@ -91,6 +95,7 @@ class Follower:
         self._heard.pop(view, None)
         if not self._heard:
             self.stop()
+            self._target.left()
 
     def stop(self) -> None:
         """Stop following."""
@@ -120,6 +125,8 @@ class Follower:
             self._heard[view] = heard + late
             if now - heard - late >= SILENCE:
                 del self._heard[view]
+        if not self._heard:
+            self._target.left()
         if not self._heard or self._over:
             self.stop()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from .. import printed
 from ..clock import SystemClock, stamp
 from ..definition import live
 from ..errors import KassetteError
@@ -59,6 +60,7 @@ class Panel:
         self._status = ""
         self._still = 0.0
         self._printed = ""
+        self._unfollow: Callable[[], None] | None = None
         self._beats = 0
         self._current: tuple[tuple[str, str], ...] = ()
         # Whether a page has asked for the rows; before that, messages are lost.
@@ -86,6 +88,12 @@ class Panel:
             return self.run.fold().terminal and (session is None or session.done)
         except KassetteError:
             return False
+
+    def left(self) -> None:
+        """Let what the run prints go where it always went."""
+        stop, self._unfollow = self._unfollow, None
+        if stop is not None:
+            stop()
 
     def stood_still(self, seconds: float) -> None:
         """Say that a cell blocked the kernel, and a run of it with it."""
@@ -134,6 +142,8 @@ class Panel:
     def handle(self, message: Message) -> None:
         """Answer one message of the page."""
         kind, view = message.get("type"), str(message.get("view", ""))
+        if kind in ("hello", "here") and self._unfollow is None:
+            self._listen()
         if kind == "hello":
             self.follower.here(view)
             self._find_forks()
@@ -165,6 +175,16 @@ class Panel:
     def close(self) -> None:
         """Stop following."""
         self.follower.stop()
+        self.left()
+
+    def _listen(self) -> None:
+        """Take what the run prints in the background, and what it has printed for other views."""
+        place = self.run.storage.locate(self.run.run_id)
+        with self._lock:
+            self._printed = "".join(f"{line}\n" for line in printed.lines(place)) or self._printed
+            self._unfollow = printed.follow(
+                place, lambda lines: self.printed("".join(f"{line}\n" for line in lines))
+            )
 
     def _prepare(self) -> None:
         """Load what checks an answer while the question is read: a click should not wait for it."""

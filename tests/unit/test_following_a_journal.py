@@ -10,7 +10,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import journal as journals
-from kassette_nb import kassette, state
+from kassette_nb import kassette, printed, state
 from kassette_nb.clock import SystemClock
 from kassette_nb.notebook import follow
 from kassette_nb.notebook.panel import Panel
@@ -178,3 +178,32 @@ def test_what_a_run_prints_goes_to_its_panels_alone(tmp_path: Path) -> None:
     assert printed == [{"ch": "detail", "type": "printed", "text": "step 1\\x1b[2J\n"}]
     view.handle({"ch": "detail", "type": "hello"})
     assert sent[-1] == {**printed[0], "whole": True}, "another view sees it too"
+
+
+def test_a_background_run_prints_into_the_panel_that_is_looked_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @kassette(storage=kb.MemoryStorage("prints"))
+    async def speaks(ctx: kb.Context) -> None:
+        for number in range(3):
+            await ctx.step(f"s{number}", asyncio.sleep, 0.2)
+            ctx.print(f"step {number}")
+
+    async def scenario() -> list[str]:
+        handle = speaks.launch(run_id="r")
+        await asyncio.sleep(0.05)
+        sent: list[dict[str, Any]] = []
+        panel = Panel(kb.open(speaks.storage)["r"], sent.append, lambda summary: None)
+        panel.handle({"type": "hello", "view": "v"})
+        await handle
+        panel.handle({"type": "gone", "view": "v"})
+        return [message["text"] for message in sent if message["type"] == "printed"]
+
+    printed.install()
+    try:
+        shown = asyncio.run(scenario())
+        print("a cell's own")
+    finally:
+        printed.remove()
+    assert "".join(shown) == "step 0\nstep 1\nstep 2\n"
+    assert capsys.readouterr().out == "a cell's own\n"

@@ -47,7 +47,7 @@ class DoubtCard {
     this.askLine();
   }
 
-  message() { return { verb: "settle", action: this.mode, id: this.q.id, value_text: this.mode === "retry" ? null : this.area.value, by: this.by.value.trim() || null, note: this.note.value }; }
+  message() { return { verb: "settle", action: this.mode, id: this.q.id, attempt: this.q.attempt, value_text: this.mode === "retry" ? null : this.area.value, by: this.by.value.trim() || null, note: this.note.value }; }
   askLine() { this.hooks.askLine(this.message()); }
   send() { this.act.run(this.message()); }
 
