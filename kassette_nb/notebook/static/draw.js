@@ -128,7 +128,7 @@ function drawTimeline(tl) {
         const x = X(tl.at(t));
         if (x > width) break;
         const at = tl.info.started + t;
-        if (label(step < 1000 ? clock(at) + "." + String(Math.floor(((at % 1000) + 1000) % 1000 / 100)) : day(at) !== lastDay && lastDay !== "" ? `${shortDate(at)} ${hour(at)}` : hour(at), x, dim)) {
+        if (label(step < 1000 ? clock(at) + "." + String(Math.floor(((at % 1000) + 1000) % 1000)).padStart(3, "0").slice(0, step < 100 ? 3 : 1) : day(at) !== lastDay && lastDay !== "" ? `${shortDate(at)} ${hour(at)}` : hour(at), x, dim)) {
           lastDay = day(at);
           ctx.fillStyle = line;
           ctx.fillRect(Math.round(x), bottom + 1, 1, 3);

@@ -102,7 +102,7 @@ class PanelHead {
     if (s.code && s.code.text) {
       const words = [s.code.state === "differs" ? "⚠ " : null, ...ticked(s.code.text)];
       parts.push([el(`span.k-codestate${["missing", "differs"].includes(s.code.state) ? ".k-warn" : ""}`, { title: s.code.state === "differs" ? "that step was recorded by other code than the function loaded now, or under another Python version" : null }, words),
-        s.code.state === "differs" ? [" ", button("run again from there…", () => this.onStale(s.code.offset), { kind: "k-link" })] : null]);
+        ...(s.code.state === "differs" ? [" ", button("run again from there…", () => this.onStale(s.code.offset), { kind: "k-link" })] : [])]);
     }
     return parts.flatMap((p, i) => (i ? [el("span.k-sep", { "aria-hidden": "true" }, " · "), ...p] : p)).filter(Boolean);
   }
