@@ -21,8 +21,8 @@ from .follow import Follower
 Message = dict[str, Any]
 _GROUPS = ("waits", "running", "trouble", "rest")
 #: A listing looks at every file of the folder. It is made at most this often, in seconds, and not
-#: more often than that it takes so small a part of the time.
-LISTING, SHARE = 0.25, 0.01
+#: more often than that it takes so small a part of the time, unless that would be too seldom.
+LISTING, SHARE, SELDOM = 0.25, 0.01, 5.0
 
 
 class Browser:
@@ -59,7 +59,7 @@ class Browser:
             held = () if storage.blocking else tuple(map(storage.holder, self._open))
             self._version = list(storage.tokens()), held
             done = time.monotonic()
-            self._next = done + max(LISTING / 2, (done - began) / SHARE)
+            self._next = done + min(SELDOM, max(LISTING / 2, (done - began) / SHARE))
         return self._version
 
     @property
