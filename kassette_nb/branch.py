@@ -38,7 +38,7 @@ class Branch:
         self.path = path
         self.names = Names(path)
         self.task: asyncio.Task[Any] | None = None
-        self.in_flight: object | None = None
+        self.in_flight: Call | None = None
         self.closed: BaseException | None = None
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import values
+from . import answers, state, values
+from .clock import SystemClock, stamp_now
 from .entries import (
     AnyEntry,
     Failure,
@@ -69,6 +70,68 @@ def fork(
     lines, cut = _prefix(source, at, dict(override or {}))
     lines[0] = _opening(source, cut, label, same_effects)
     return _publish(storage, run_id, lines, new_run_id, own_scope=not same_effects)
+
+
+def fork_answered(
+    storage: Storage,
+    run_id: str,
+    event: str,
+    value: JSON,
+    *,
+    by: str | None = None,
+    note: str | None = None,
+    new_run_id: str | None = None,
+    label: str | None = None,
+) -> str:
+    """Make a new run in which a question of this one has another answer.
+
+    Args:
+        storage: Where the source is and the fork goes.
+        run_id: The source, in any state.
+        event: The question's step id or its event's name, answered or not.
+        value: The answer in the fork.
+        by: Who answers.
+        note: Why, for the record.
+        new_run_id: The new run's id; by default ``<run_id>.2``, ``.3`` …
+        label: A name for people.
+
+    Returns:
+        The new run's id. Its journal, the answer with it, is durable and complete.
+
+    Raises:
+        UnknownRunError: There is no such run.
+        ReplayMismatchError: No such question is recorded.
+        JournalValueError: The answer does not fit the question.
+        KassetteError: ``new_run_id`` exists already.
+    """
+    source = read(storage, run_id)
+    cut = _behind_question(source, event)
+    clock = SystemClock()
+    folded = state.fold(source.entries[:cut], clock.now(), held=False)
+    answer = answers.answer(run_id, folded, event, value, by, note)
+    answer.session = source.entries[cut - 1].session + 1
+    answer.offset = cut
+    answer.timestamp = stamp_now(clock)
+    lines = [*(source.line(n) for n in range(cut)), encode(answer)]
+    lines[0] = _opening(source, cut, label, same_effects=False)
+    return _publish(storage, run_id, lines, new_run_id, own_scope=True)
+
+
+def _behind_question(source: Journal, event: str) -> int:
+    """Return the offset behind the last group that asks this question, still unanswered."""
+    events, found, step_id = Events(), None, None
+    for entry in source.entries:
+        if isinstance(entry, Suspend):
+            asked = events.suspended(entry)
+            if event in (asked, entry.event_name) and asked not in events.answers:
+                found, step_id = entry.offset + 1, asked
+            elif found == entry.offset and source.entries[found - 1].session == entry.session:
+                found += 1  # asked together
+        elif isinstance(entry, Resume) and events.resumed(entry) == step_id:
+            break
+    if found is None:
+        raise _unknown(source, event)
+    return found
 
 
 def retry(storage: Storage, run_id: str) -> str:

@@ -46,7 +46,8 @@ class Journal(msgspec.Struct):
     """A journal that has been read and verified.
 
     ``entries`` are in file order; ``torn`` counts the bytes of an unfinished last line, which are
-    not part of it. Payloads of entries are views into ``data``.
+    not part of it. ``steps`` are the ids of the recorded steps. Payloads of entries are views into
+    ``data``, or into what was added to a shorter one.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class Journal(msgspec.Struct):
     entries: list[AnyEntry] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     torn: int = 0
+    steps: set[str] = field(default_factory=set)
 
     @property
     def size(self) -> int:
@@ -132,11 +134,13 @@ def find(storage: Storage, run_id: str, known: Journal | None = None) -> Journal
         return None
     if found is None:
         return known
-    journal = parse(run_id, *found, storage.locate(run_id))
+    journal = parse(run_id, *found, storage.locate(run_id), known)
     return journal if journal.entries else None
 
 
-def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
+def parse(
+    run_id: str, data: bytes, token: Token, place: str, known: Journal | None = None
+) -> Journal:
     """Verify a journal's bytes.
 
     Args:
@@ -144,11 +148,16 @@ def parse(run_id: str, data: bytes, token: Token, place: str) -> Journal:
         data: The whole file.
         token: The storage's token for these bytes.
         place: Where it is, for the error.
+        known: The same journal as it was: where only lines were added, only those are verified,
+            and the entries before them are the same objects.
 
     Raises:
         JournalCorruptionError: Damage anywhere but in an unfinished last line.
     """
-    journal = _sound(run_id, data, token) or _line_by_line(run_id, data, token, place)
+    if known is not None and known.entries and data.startswith(known.data[: known.size]):
+        journal = _line_by_line(run_id, data, token, place, known)
+    else:
+        journal = _sound(run_id, data, token) or _line_by_line(run_id, data, token, place)
     journal.torn = len(data) - journal.size
     first = journal.entries[0] if journal.entries else None
     if isinstance(first, Start) and first.source is not None:
@@ -183,12 +192,13 @@ def _sound(run_id: str, data: bytes, token: Token) -> Journal | None:
         ends.append(start := end + 1)
     sessions = [entry.session for entry in found]
     ids = [entry.step_id for entry in found if type(entry) is Step]
+    steps = set(ids)
     sound = (
         len(ends) == len(found)
         and [entry.offset for entry in found] == list(range(len(found)))
         and sessions[0] >= 1
         and sessions == sorted(sessions)
-        and len(set(ids)) == len(ids)
+        and len(steps) == len(ids)
         and set(map(type, found[:-1])).isdisjoint(Terminal)
     )
     try:
@@ -196,7 +206,7 @@ def _sound(run_id: str, data: bytes, token: Token) -> Journal | None:
         sound = sound and None not in [moment(entry.timestamp).tzinfo for entry in found]
     except ValueError:
         return None
-    return Journal(run_id, data, token, found, ends) if sound else None
+    return Journal(run_id, data, token, found, ends, steps=steps) if sound else None
 
 
 def _is_text(line: bytes) -> bool:
@@ -207,13 +217,25 @@ def _is_text(line: bytes) -> bool:
     return True
 
 
-def _line_by_line(run_id: str, data: bytes, token: Token, place: str) -> Journal:
-    """Read any journal; damage is named with its line."""
+def _line_by_line(
+    run_id: str, data: bytes, token: Token, place: str, known: Journal | None = None
+) -> Journal:
+    """Read any journal, behind what is known of it; damage is named with its line."""
     journal = Journal(run_id, data, token)
-    lines, ends, steps = journal.entries, journal.ends, set[str]()
-    view, plain = memoryview(data), data.isascii()
-    start = number = session = 0
+    steps = set[str]()
+    number = session = base = 0
     ended: str | None = None
+    if known is not None:
+        journal.entries, journal.ends = list(known.entries), list(known.ends)
+        steps.update(known.steps)
+        number, session, base = len(known.entries), known.last_session, known.size
+        last = kind_of(known.entries[-1])
+        ended = last if last in _ENDINGS else None
+        # Views into it keep a buffer alive: into the few new lines, not once more into the file.
+        data = data[base:]
+    journal.steps = steps
+    lines, ends, start = journal.entries, journal.ends, 0
+    view, plain = memoryview(data), data.isascii()
     while (end := data.find(b"\n", start)) >= 0:
         line = view[start:end]
         try:
@@ -237,7 +259,7 @@ def _line_by_line(run_id: str, data: bytes, token: Token, place: str) -> Journal
             raise _damaged(place, number + 1, str(problem)) from None
         lines.append(entry)
         start = end + 1
-        ends.append(start)
+        ends.append(base + start)
         number += 1
     return journal
 

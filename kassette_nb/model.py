@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from msgspec import UNSET, UnsetType
+
 from .background import Background
 from .entries import ErrorInfo
 from .journal import Journal
@@ -60,7 +62,20 @@ class RunModel(Protocol):
         event: str | None = None,
     ) -> RunModel: ...
 
+    def settle(
+        self,
+        action: str,
+        value: JSON = None,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+        attempt: int | None = None,
+    ) -> RunModel: ...
+
     def resume(self) -> RunModel: ...
+
+    def retry(self, *, start: bool = False) -> RunModel: ...
 
     def cancel(self, *, reason: str | None = None) -> RunModel: ...
 
@@ -69,6 +84,7 @@ class RunModel(Protocol):
         at: str | int | None = None,
         *,
         override: Mapping[str, JSON] | None = None,
+        answer: JSON | UnsetType = UNSET,
         start: bool = False,
         label: str | None = None,
         new_run_id: str | None = None,

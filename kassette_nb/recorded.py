@@ -7,10 +7,12 @@ from datetime import datetime
 import msgspec
 
 from . import values
+from .clock import instant
 from .diff import readable
 from .entries import ErrorInfo, Intent, Step, Usage
 from .journal import Journal
 from .llm.conversation import Conversation, conversations
+from .state import Pending
 from .text import visible
 from .values import JSON
 
@@ -97,3 +99,16 @@ class Question(msgspec.Struct, frozen=True):
     context: JSON
     schema: JSON
     since: datetime
+
+
+def question(pending: Pending) -> Question:
+    """Return a pending suspension, decoded."""
+    name = pending.step_id
+    return Question(
+        name,
+        pending.event,
+        pending.prompt,
+        values.decode(pending.context, what=f"context of {name!r}"),
+        values.decode(pending.schema, what=f"schema of {name!r}"),
+        instant(pending.since),
+    )

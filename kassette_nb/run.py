@@ -11,15 +11,15 @@ from collections.abc import Generator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from . import answers, background, decisions, display, results, state, values
 from . import fork as forks
-from .clock import instant
 from .entries import ErrorInfo, Failure, Source
 from .errors import JournalCorruptionError, KassetteError, UnknownRunError
+from .identity import person
 from .model import RunsModel
-from .recorded import Question, RecordedStep
+from .recorded import Question, RecordedStep, question
 from .seen import Seen
 from .shown import Shown
 from .storage import Storage, beside
@@ -81,22 +81,12 @@ class Run(Seen, Shown):
     @property
     def waiting_on(self) -> tuple[str, ...]:
         """The step ids of what the run waits for a person to answer, doubts and budgets too."""
-        return tuple(question.step_id for question in self.fold().waits)
+        return tuple(pending.step_id for pending in self.fold().waits)
 
     @property
     def questions(self) -> tuple[Question, ...]:
         """What the run waits for, decoded."""
-        return tuple(
-            Question(
-                q.step_id,
-                q.event,
-                q.prompt,
-                values.decode(q.context, what=f"context of {q.step_id!r}"),
-                values.decode(q.schema, what=f"schema of {q.step_id!r}"),
-                instant(q.since),
-            )
-            for q in self.fold().waits
-        )
+        return tuple(question(pending) for pending in self.fold().waits)
 
     @property
     def source(self) -> Source | None:
@@ -245,6 +235,7 @@ class Run(Seen, Shown):
         at: str | int | None = None,
         *,
         override: Mapping[str, JSON] | None = None,
+        answer: JSON | UnsetType = UNSET,
         start: bool = False,
         label: str | None = None,
         new_run_id: str | None = None,
@@ -254,6 +245,7 @@ class Run(Seen, Shown):
         Args:
             at: The step that runs again (its id), or an offset.
             override: ``{step_id: value}``: another result for one step; what follows runs again.
+            answer: Another answer to the question ``at``; see `kassette_nb.fork.fork_answered`.
             start: Go live from there at once, in the background.
             label: A name for people.
             new_run_id: The new run's id; by default ``<this id>.2``, ``.3`` …
@@ -263,14 +255,13 @@ class Run(Seen, Shown):
         """
         if start:
             self._code("start the fork")
-        made = forks.fork(
-            self.storage,
-            self.run_id,
-            at=at,
-            override=override,
-            new_run_id=new_run_id,
-            label=label,
-        )
+        made = (
+            forks.fork(self.storage, self.run_id, at=at, override=override,
+                       new_run_id=new_run_id, label=label)
+            if answer is UNSET
+            else forks.fork_answered(self.storage, self.run_id, str(at), answer, by=person(),
+                                     new_run_id=new_run_id, label=label)
+        )  # fmt: skip
         run = Run(self.storage, made, self._runs)
         return run.resume() if start else run
 
@@ -294,16 +285,16 @@ class Run(Seen, Shown):
 
     def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:
         event = self._event(event)
-        question = answers.find_question(self.run_id, self.fold(), event)
-        answers.refuse_plain(self.run_id, question)
-        value = decisions.decision(yes, note, values.decode(question.schema))
+        asked = answers.find_question(self.run_id, self.fold(), event)
+        answers.refuse_plain(self.run_id, asked)
+        value = decisions.decision(yes, note, values.decode(asked.schema))
         return self.respond(value, by=by, note=note, event=event)
 
     def _event(self, event: str | None) -> str:
         if event is not None:
             return event
         folded = self.fold()
-        waiting = [question.step_id for question in folded.waits]
+        waiting = [pending.step_id for pending in folded.waits]
         if len(waiting) == 1:
             return waiting[0]
         if not waiting and folded.decisions:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from . import state
 from .clock import SystemClock
+from .folded import Folded
 from .journal import Journal, find, read
 from .storage import Storage, Token
 
@@ -26,7 +27,7 @@ class Seen:
         self.storage = storage
         self.run_id = run_id
         self._journal: Journal | None = None
-        self._folded: tuple[Journal, state.RunState] | None = None
+        self._folded = Folded()
         self._still: tuple[int, state.RunState] | None = None
 
     @property
@@ -77,14 +78,7 @@ class Seen:
             journal = self.journal
 
     def _fold(self, journal: Journal) -> state.RunState:
-        """Fold a journal once; only a deadline makes the same entries mean something else later."""
-        known = self._folded
-        if known is None or known[0] is not journal:
-            folded = state.fold(journal.entries, SystemClock().now(), held=False)
-            if any(pending.deadline for pending in folded.pending):
-                return folded
-            known = self._folded = (journal, folded)
-        return known[1]
+        return self._folded.of(journal, SystemClock().now())
 
     def look_anew(self) -> None:
         """End what `still` promised: somebody is about to act."""

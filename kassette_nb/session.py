@@ -107,6 +107,7 @@ class Session:
         self._opening = opening
         #: The branches that have gone live.
         self.live: set[str] = set()
+        self._branches: dict[str, Branch] = {}
         self._task: asyncio.Task[Ending] | None = None
         self._caller: asyncio.Task[Any] | None = None
         self._cancels = 0
@@ -172,7 +173,18 @@ class Session:
 
     def call(self, branch: Branch, verb: str, name: str = "") -> Call:
         """Guard one call of a workflow: one at a time, from the branch's task, on an open ctx."""
+        self._branches[branch.path] = branch
         return Call(self, branch, verb, name)
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """What is being called now, by branch and name, for whoever looks on."""
+        calls = [(path, branch.in_flight) for path, branch in list(self._branches.items())]
+        return tuple(
+            f"{path}/{call.name}" if path else call.name
+            for path, call in calls
+            if call is not None and call.name
+        )
 
     def recall(self, branch: Branch, name: str) -> Step | None:
         """Return the step recorded next on the branch, if this is it and nothing forbids the call.

@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 from msgspec import UNSET, field
+from msgspec.structs import replace
 
 from .clock import instant
 from .entries import (
@@ -189,88 +190,151 @@ def fold(lines: Sequence[AnyEntry], now: datetime, held: bool) -> RunState:
         now: The present, for timers and deadlines.
         held: Whether a session holds the run.
     """
-    first, last = lines[0], lines[-1]
-    assert isinstance(first, Start), "a verified journal begins with a start entry"
-    copied = first.source.from_offset if first.source else 0
-    scope = first.scope_from or 0
-    state = RunState("", first, None, copied, len(lines), first.timestamp, last.timestamp)
-    events = Events()
-    intents: dict[str, Intent] = {}
-    doubts: dict[str, Intent] = {}
-    group: dict[str, Suspend] = {}
-    grouping = False
-    for entry in lines:
-        _count_session(state, entry)
-        if not isinstance(entry, Suspend):
-            grouping = False
-        if isinstance(entry, Step):
-            state.steps.append(entry)
-            doubts.pop(entry.step_id, None)
-            _decided(group, entry.step_id)
-            (state.prefix if entry.offset < copied else state.own).add(entry)
-        elif isinstance(entry, Suspend):
-            if not grouping:
-                group, grouping = {}, True
-            step_id = events.suspended(entry)
-            if entry.event_name != IN_DOUBT or entry.offset >= scope:
-                group[step_id] = entry  # else about a call that is not this run's
-            if entry.event_name == IN_DOUBT and step_id in intents:
-                doubts[step_id] = intents[step_id]
-        elif isinstance(entry, Resume):
-            step_id = events.resumed(entry)
-            group.pop(step_id, None)
-            if entry.event_name == IN_DOUBT:
-                doubts.pop(step_id, None)
-            state.decisions.append(
-                Decision(
-                    entry.event_name,
-                    step_id,
-                    entry.offset,
-                    entry.timestamp,
-                    entry.value,
-                    entry.by,
-                    entry.note,
-                )
+    folding = Folding(lines[0])
+    folding.take(lines)
+    return folding.state(now, held)
+
+
+class Folding:
+    """The fold, entry by entry: whoever follows a journal gives it only what is new.
+
+    Args:
+        first: Line 0.
+
+    Attributes:
+        last: The newest entry taken, None before the first.
+    """
+
+    def __init__(self, first: AnyEntry) -> None:
+        assert isinstance(first, Start), "a verified journal begins with a start entry"
+        copied = first.source.from_offset if first.source else 0
+        self.last: AnyEntry | None = None
+        self._state = RunState("", first, None, copied, 0, first.timestamp, first.timestamp)
+        self._events = Events()
+        self._intents: dict[str, Intent] = {}
+        self._doubts: dict[str, Intent] = {}
+        self._group: dict[str, Suspend] = {}
+        self._grouping = False
+
+    @property
+    def taken(self) -> int:
+        """How many entries were taken."""
+        return self._state.length
+
+    def fits(self, lines: Sequence[AnyEntry]) -> bool:
+        """Tell whether a journal begins with what was taken, the same objects."""
+        taken = self.taken
+        return taken <= len(lines) and (not taken or lines[taken - 1] is self.last)
+
+    def take(self, lines: Sequence[AnyEntry]) -> None:
+        """Take the next entries."""
+        state, doubts, copied = self._state, self._doubts, self._state.copied
+        scope = state.opening.scope_from or 0
+        sessions, steps = state.sessions, state.steps
+        number = sessions[-1].number if sessions else 0
+        before = self.last
+        # Whole folders are folded here: most lines are steps of the session that is open.
+        for entry in lines:
+            if entry.session != number:
+                if before is not None:
+                    sessions[-1].last = before.timestamp
+                sessions.append(_opened(entry, copied))
+                number = entry.session
+            before = entry
+            if isinstance(entry, Step):
+                self._grouping = False
+                steps.append(entry)
+                if doubts:
+                    doubts.pop(entry.step_id, None)
+                if self._group:
+                    self._decided(entry.step_id)
+                if entry.usage is not None:
+                    (state.prefix if entry.offset < copied else state.own).add(entry)
+            elif isinstance(entry, Suspend):
+                self._suspended(entry)
+                continue
+            elif isinstance(entry, Resume):
+                self._resumed(entry)
+            elif isinstance(entry, Start):
+                if entry.offset >= copied:
+                    state.latest = entry
+            elif isinstance(entry, Intent):
+                if entry.offset >= scope:
+                    self._intents[entry.step_id] = doubts[entry.step_id] = entry
+                    self._decided(entry.step_id)
+            elif isinstance(entry, Foreign):
+                state.foreign.append(entry)
+            elif not isinstance(entry, Note):
+                state.ending = entry
+            self._grouping = False
+        if before is not None:
+            self.last = before
+            sessions[-1].last = before.timestamp
+            state.length += len(lines)
+
+    def state(self, now: datetime, held: bool) -> RunState:
+        """Return what the entries taken so far mean; what is taken later leaves it as it is."""
+        last, known = self.last, self._state
+        assert last is not None, "a journal has at least one entry"
+        state = replace(
+            known,
+            updated=last.timestamp,
+            steps=list(known.steps),
+            decisions=list(known.decisions),
+            doubts=list(self._doubts.values()),
+            sessions=[*known.sessions[:-1], replace(known.sessions[-1])],
+            foreign=list(known.foreign),
+            own=replace(known.own),
+            prefix=replace(known.prefix),
+        )
+        if state.ending is None:
+            suspends = self._events.suspends
+            state.pending = [_pending(i, e, suspends[i], now) for i, e in self._group.items()]
+        state.status = _status(last, state, held)
+        return state
+
+    def _suspended(self, entry: Suspend) -> None:
+        if not self._grouping:
+            self._group, self._grouping = {}, True
+        step_id = self._events.suspended(entry)
+        scope = self._state.opening.scope_from or 0
+        if entry.event_name != IN_DOUBT or entry.offset >= scope:
+            self._group[step_id] = entry  # else about a call that is not this run's
+        if entry.event_name == IN_DOUBT and step_id in self._intents:
+            self._doubts[step_id] = self._intents[step_id]
+
+    def _decided(self, step_id: str) -> None:
+        """Take back a question of doubt that newer code has decided by itself."""
+        asked = self._group.get(step_id)
+        if asked is not None and asked.event_name == IN_DOUBT:
+            del self._group[step_id]
+
+    def _resumed(self, entry: Resume) -> None:
+        step_id = self._events.resumed(entry)
+        self._group.pop(step_id, None)
+        if entry.event_name == IN_DOUBT:
+            self._doubts.pop(step_id, None)
+        self._state.decisions.append(
+            Decision(
+                entry.event_name,
+                step_id,
+                entry.offset,
+                entry.timestamp,
+                entry.value,
+                entry.by,
+                entry.note,
             )
-        elif isinstance(entry, Start):
-            if entry.offset >= copied:
-                state.latest = entry
-        elif isinstance(entry, Intent):
-            if entry.offset >= scope:
-                intents[entry.step_id] = doubts[entry.step_id] = entry
-                _decided(group, entry.step_id)
-        elif isinstance(entry, Foreign):
-            state.foreign.append(entry)
-        elif not isinstance(entry, Note):
-            state.ending = entry
-    state.doubts = list(doubts.values())
-    if state.ending is None:
-        state.pending = [_pending(i, e, events.suspends[i], now) for i, e in group.items()]
-    state.status = _status(last, state, held)
-    return state
+        )
 
 
-def _decided(group: dict[str, Suspend], step_id: str) -> None:
-    """Take back a question of doubt that newer code has decided by itself."""
-    asked = group.get(step_id)
-    if asked is not None and asked.event_name == IN_DOUBT:
-        del group[step_id]
-
-
-def _count_session(state: RunState, entry: AnyEntry) -> None:
-    sessions = state.sessions
-    if sessions and sessions[-1].number == entry.session:
-        sessions[-1].last = entry.timestamp
-        return
+def _opened(entry: AnyEntry, copied: int) -> Session:
     if isinstance(entry, Resume):
         opened_by = "resume"
     elif isinstance(entry, Cancel):
         opened_by = "cancel"
     else:
-        opened_by = "fork" if state.copied and entry.offset == state.copied else "start"
-    sessions.append(
-        Session(entry.session, entry.offset, entry.timestamp, entry.timestamp, opened_by)
-    )
+        opened_by = "fork" if copied and entry.offset == copied else "start"
+    return Session(entry.session, entry.offset, entry.timestamp, entry.timestamp, opened_by)
 
 
 def _pending(step_id: str, entry: Suspend, first: Suspend, now: datetime) -> Pending:

@@ -24,11 +24,13 @@ class Message(msgspec.Struct):
         role: Whose: ``system``, ``user``, ``assistant``, ``tool`` …
         text: What is said, several parts on lines of their own.
         calls: The tools that it calls: name and arguments, as text.
+        name: The tool's, where one speaks and is named.
     """
 
     role: str
     text: str = ""
     calls: list[tuple[str, str]] = []
+    name: str = ""
 
 
 class Conversation(msgspec.Struct):
@@ -76,7 +78,7 @@ def conversation(step: Step) -> Conversation | None:
         body = body_of(recorded_answer(payload, step.step_id))
     except JournalValueError:
         body = None
-    return _conversation(recorded_request(step).get("body"), body if step.error is None else None)
+    return read(recorded_request(step).get("body"), body if step.error is None else None)
 
 
 def conversations(step: Step) -> list[Conversation]:
@@ -92,7 +94,7 @@ def conversations(step: Step) -> list[Conversation]:
     for call in calls if isinstance(calls, list) else []:
         request = call.get("request") if isinstance(call, dict) else None
         if isinstance(request, dict):
-            made.append(_conversation(request.get("body"), call.get("answer")))
+            made.append(read(request.get("body"), call.get("answer")))
     return made
 
 
@@ -107,7 +109,8 @@ def said(step: Step) -> JSON:
     return [found.answer.role, found.answer.text, [[*call] for call in found.answer.calls]]
 
 
-def _conversation(request: JSON, answer: JSON) -> Conversation:
+def read(request: JSON, answer: JSON) -> Conversation:
+    """Return what was said in a request and its answer, in whichever provider's form they are."""
     found = Conversation()
     if isinstance(request, dict):
         model = request.get("model")
@@ -145,7 +148,13 @@ def _message(said: JSON) -> Message:
     calls = [_call(call) for call in said.get("tool_calls") or () if isinstance(call, dict)]
     if isinstance(content, list):
         calls += [_call(part) for part in content if _calls(part)]
-    return Message(role if isinstance(role, str) else "user", _text(content), calls)
+    name = said.get("name")
+    return Message(
+        role if isinstance(role, str) else "user",
+        _text(content),
+        calls,
+        name if isinstance(name, str) else "",
+    )
 
 
 def _answered(body: dict[str, Any]) -> tuple[Message | None, str | None]:
@@ -210,7 +219,7 @@ def _text(content: JSON) -> str:
 
 
 def _told(message: Message, role: str | None = None) -> str:
-    lines = [f"{role or message.role}:"]
+    lines = [f"{role or message.role} {message.name}".rstrip() + ":"]
     if message.text:
         lines.append(message.text)
     lines += [f"→ {name}({arguments})" for name, arguments in message.calls]

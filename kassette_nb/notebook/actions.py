@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from .. import values
-from ..entries import Step
-from ..errors import JournalValueError, KassetteError
+from ..entries import AnyEntry, Intent, Step, Suspend
+from ..errors import JournalValueError, KassetteError, ReplayMismatchError
 from ..model import RunModel
 from ..values import JSON
-from . import forms
+from . import code, forms
 
 Message = dict[str, Any]
 
@@ -33,6 +33,11 @@ def act(run: RunModel, message: Message, send: Callable[[Message], None]) -> Non
     send({"type": "acted", "n": number, "phase": "received"})
     try:
         reply = _VERBS[verb](run, message) if verb in _VERBS else _unknown(verb)
+    except ReplayMismatchError as refusal:
+        reply = {"phase": "refused", "text": str(refusal)}
+        if refusal.offset is not None and verb in _ANSWERS:
+            # The way on for a run that the code has grown away from.
+            reply["fork_at"] = refusal.offset
     except KassetteError as refusal:
         reply = {"phase": "refused", "text": str(refusal)}
     except Exception as problem:
@@ -45,6 +50,46 @@ def act(run: RunModel, message: Message, send: Callable[[Message], None]) -> Non
     send({"type": "acted", "n": number, **reply})
 
 
+def line(run: RunModel, message: Message) -> str | None:
+    """Return the code that a click would be now, or None where the form has no answer yet."""
+    target = code.run(run.storage.url, run.run_id)
+    event, by, note = (_text(message, name) or None for name in ("id", "by", "note"))
+    verb = str(message.get("verb"))
+    try:
+        if verb in ("approve", "reject"):
+            return code.call(target, verb, by=by, note=note, event=event)
+        if verb == "respond":
+            value = _answer(run, message)
+            return code.call(target, "respond", value, by=by, note=note, event=event)
+        if verb in ("fork", "other"):
+            return _fork_line(run, target, message)
+        if verb == "settle":
+            return code.call(target, "settle", *_outcome(message), event=event)
+    except KassetteError:
+        return None
+    return None
+
+
+def _fork_line(run: RunModel, target: str, message: Message) -> str:
+    entry = _entry(run, message)
+    named = {"start": bool(message.get("start")) or None, "label": _text(message, "label")}
+    text, step_id = message.get("override_text"), _step_id(entry)
+    if message["verb"] == "other":
+        value = _json(str(text), "the other answer")
+        return code.call(target, "fork", at=step_id, answer=value, **named)
+    if text is not None and isinstance(entry, Step):
+        value = _override(entry, str(text), message.get("override_format") == "json")
+        return code.call(target, "fork", override={entry.step_id: value}, **named)
+    return code.call(target, "fork", at=step_id, **named)
+
+
+def _step_id(entry: AnyEntry) -> str | int:
+    """Return what `Run.fork` takes for an entry: its step id, else its offset."""
+    if isinstance(entry, Step | Intent | Suspend):
+        return entry.step_id or entry.offset
+    return entry.offset
+
+
 def _decide(run: RunModel, message: Message) -> Message:
     decide = run.approve if message["verb"] == "approve" else run.reject
     decide(by=_text(message, "by"), note=_text(message, "note"), event=_text(message, "id"))
@@ -52,34 +97,77 @@ def _decide(run: RunModel, message: Message) -> Message:
 
 
 def _respond(run: RunModel, message: Message) -> Message:
+    value = _answer(run, message)
     event = _text(message, "id")
-    question = next((q for q in run.fold().questions if q.step_id == event), None)
-    fields = message.get("fields")
-    if isinstance(fields, dict):
-        schema = values.decode(question.schema) if question else None
-        value = forms.answer(schema, {str(k): str(v) for k, v in fields.items()})
-    else:
-        value = _json(str(message.get("value_text", "")), "the answer")
     run.respond(value, by=_text(message, "by"), note=_text(message, "note"), event=event)
     return {"phase": "done", "text": "answer recorded"}
 
 
+def _answer(run: RunModel, message: Message) -> JSON:
+    fields = message.get("fields")
+    if fields is None:
+        return _json(str(message.get("value_text", "")), "the answer")
+    event = _text(message, "id")
+    question = next((q for q in run.fold().waits if q.step_id == event), None)
+    return forms.answer(values.decode(question.schema) if question else None, fields)
+
+
+def _settle(run: RunModel, message: Message) -> Message:
+    event, by = _text(message, "id"), _text(message, "by")
+    seen = message.get("attempt")
+    attempt = seen if isinstance(seen, int) else None
+    run.settle(*_outcome(message), event=event, by=by, note=_text(message, "note"), attempt=attempt)
+    return {"phase": "done", "text": "recorded"}
+
+
+def _outcome(message: Message) -> tuple[str, JSON] | tuple[str]:
+    """Return what became of a tool in doubt, as `Run.settle` takes it."""
+    action, text = str(message.get("action")), str(message.get("value_text") or "")
+    if action == "record":
+        return action, _json(text, "the tool's result") if text.strip() else None
+    return (action, text.strip()) if action == "fail" and text.strip() else (action,)
+
+
 def _fork(run: RunModel, message: Message) -> Message:
-    offset = message.get("offset")
-    entries = run.journal.entries
-    entry = entries[offset] if isinstance(offset, int) and 0 <= offset < len(entries) else None
-    start = bool(message.get("start"))
-    label = _text(message, "label") or None
+    entry = _entry(run, message)
+    start, label = bool(message.get("start")), _text(message, "label") or None
     text = message.get("override_text")
-    if text is None:
-        made = run.fork(at=offset, start=start, label=label)
-    elif isinstance(entry, Step):
+    if text is not None:
+        if not isinstance(entry, Step):
+            raise KassetteError("only a step's result can be changed. Nothing was written.")
         value = _override(entry, str(text), message.get("override_format") == "json")
         made = run.fork(override={entry.step_id: value}, start=start, label=label)
     else:
-        raise KassetteError("only a step's result can be changed. Nothing was written.")
-    went = "and runs" if start else "; it has not been started"
-    return {"phase": "done", "text": f"forked as {made.run_id} {went}", "open": made.run_id}
+        made = run.fork(at=_step_id(entry), start=start, label=label)
+    return _made(made, start)
+
+
+def _other(run: RunModel, message: Message) -> Message:
+    entry = _entry(run, message)
+    if not isinstance(entry, Suspend):
+        raise KassetteError("only a question has another answer. Nothing was written.")
+    value = _json(str(message.get("override_text", "")), "the other answer")
+    start, label = bool(message.get("start")), _text(message, "label") or None
+    event = entry.step_id or entry.event_name
+    made = run.fork(at=event, answer=value, start=start, label=label)
+    return _made(made, start)
+
+
+def _retry(run: RunModel, message: Message) -> Message:
+    start = run.workflow is not None
+    return _made(run.retry(start=start), start)
+
+
+def _made(run: RunModel, start: bool) -> Message:
+    went = " and runs" if start else "; it has not been started"
+    return {"phase": "done", "text": f"forked as {run.run_id}{went}", "open": run.run_id}
+
+
+def _entry(run: RunModel, message: Message) -> AnyEntry:
+    offset, entries = message.get("offset"), run.journal.entries
+    if not isinstance(offset, int) or not 0 <= offset < len(entries):
+        raise KassetteError("there is no such entry. Nothing was written.")
+    return entries[offset]
 
 
 def _override(entry: Step, text: str, is_json: bool) -> JSON:
@@ -120,11 +208,15 @@ def _text(message: Message, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+_ANSWERS = frozenset({"approve", "reject", "respond", "settle"})
 _VERBS: dict[str, Callable[[RunModel, Message], Message]] = {
     "approve": _decide,
     "reject": _decide,
     "respond": _respond,
+    "settle": _settle,
     "fork": _fork,
+    "other": _other,
+    "retry": _retry,
     "go_on": _go_on,
     "cancel": _cancel,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -12,15 +13,16 @@ from ..clock import SystemClock, stamp
 from ..entries import Failure
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
-from ..state import FAILED, INTERRUPTED, READY, RUNNING, SUSPENDED, RunState
+from ..state import FAILED, INTERRUPTED, READY, RUNNING, SUSPENDED, TERMINAL, RunState
 from ..text import first_line, visible
 from . import code
 from .follow import Follower
 
 Message = dict[str, Any]
 _GROUPS = ("waits", "running", "trouble", "rest")
-#: Seconds between two listings of the folder: it costs one look at every file in it.
-LISTING = 2.0
+#: A listing looks at every file of the folder. It is made at most this often, in seconds, and not
+#: more often than that it takes so small a part of the time, unless that would be too seldom.
+LISTING, SHARE, SELDOM = 0.25, 0.01, 5.0
 
 
 class Browser:
@@ -39,19 +41,37 @@ class Browser:
         self._send = send
         self._publish = publish
         self._rows: list[Message] = []
-        self._listed = 0.0
+        self._next = 0.0
         self._lock = threading.RLock()
         self._version: object = None
-        self.follower = Follower(self, self.refresh, runs.storage)
+        #: What each run was drawn from, and its row: a run that has not changed is not drawn anew.
+        self._drawn: dict[str, tuple[object, Message]] = {}
+        self.follower = Follower(self, self.refresh, self._failed, runs.storage)
+        self._open: list[str] = []
         self.refresh()
 
     def version(self, probe: bool) -> object:
         """Return what changes when a run does; see `Followed`."""
-        now = time.monotonic()
-        if now - self._listed >= LISTING or self._version is None:
-            self._listed = now
-            self._version = list(self.runs.storage.tokens())
+        began = time.monotonic()
+        if began >= self._next or self._version is None:
+            storage = self.runs.storage
+            # Whether somebody holds an open run changes without a line.
+            held = () if storage.blocking else tuple(map(storage.holder, self._open))
+            self._version = list(storage.tokens()), held
+            done = time.monotonic()
+            self._next = done + min(SELDOM, max(LISTING / 2, (done - began) / SHARE))
         return self._version
+
+    @property
+    def over(self) -> bool:
+        """Never: there can always be another run."""
+        return False
+
+    def left(self) -> None:
+        """Nothing is kept for those who look."""
+
+    def stood_still(self, seconds: float) -> None:
+        """Nothing is said here about a blocked kernel: the panels do."""
 
     def refresh(self) -> None:
         """Read all runs and draw them."""
@@ -63,10 +83,11 @@ class Browser:
         damaged: list[Message] = []
         for run in self.runs.listed():
             try:
-                rows.append(row(run, run.fold()))
+                rows.append(self._row(run))
             except KassetteError as problem:
                 damaged.append({"run_id": run.run_id, "reason": visible(str(problem))})
         rows = in_order(rows)
+        self._open = [made["id"] for made in rows if made["state"] not in TERMINAL]
         storage = self.runs.storage
         self._publish(
             {
@@ -85,16 +106,31 @@ class Browser:
 
     def handle(self, message: Message) -> None:
         """Answer one message of the page."""
-        if message.get("type") == "hello":
-            self.follower.here()
+        kind, view = message.get("type"), str(message.get("view", ""))
+        if kind == "hello":
+            self.follower.here(view)
             self.refresh()
             self._send(self._all_rows())
-        elif message.get("type") == "here":
-            self.follower.here()
+        elif kind == "here":
+            self.follower.here(view)
+        elif kind == "gone":
+            self.follower.gone(view)
 
     def close(self) -> None:
         """Stop following."""
         self.follower.stop()
+
+    def _row(self, run: RunModel) -> Message:
+        folded = run.fold()
+        drawn = self._drawn.get(run.run_id)
+        if drawn is None or drawn[0] is not folded:  # the same state is given out until it changes
+            drawn = self._drawn[run.run_id] = folded, row(run, folded)
+        return drawn[1]
+
+    def _failed(self, problem: Exception) -> None:
+        text = f"{type(problem).__name__}: {problem}"
+        trace = "".join(traceback.format_exception(problem))
+        self._send({"type": "failed", "text": text, "traceback": trace, "problem": problem})
 
     def _all_rows(self) -> Message:
         return {"type": "rows", "from": 0, "rows": self._rows, "total": len(self._rows)}
@@ -141,12 +177,12 @@ def _group(folded: RunState) -> str:
 
 
 def _text(folded: RunState) -> str:
-    if folded.questions and folded.status == SUSPENDED:
-        question = folded.questions[0]
+    if folded.waits and folded.status == SUSPENDED:
+        question = folded.waits[0]
         return first_line(question.prompt or f"waits for {question.event}")
     if isinstance(folded.ending, Failure):
         return first_line(f"{folded.ending.error.name}: {folded.ending.error.message}")
-    if folded.doubts:
+    if folded.doubts and folded.status != RUNNING:
         return first_line(f"{folded.doubts[0].name}: not known whether it happened")
     if folded.steps:
         return first_line(f"after {folded.steps[-1].step_id}")

@@ -19,6 +19,11 @@ def run(url: str, run_id: str) -> str:
     return f"{opened(url)}[{run_id!a}]"
 
 
+def value(target: str, step_id: str, *, failed: bool = False) -> str:
+    """Return the code that gives a recorded step's value, or its error."""
+    return f"{target}[{step_id!a}].{'error' if failed else 'value'}"
+
+
 def call(target: str, method: str, *args: JSON, **kwargs: JSON) -> str:
     """Return a method call; arguments that are None are left out."""
     given = [f"{value!a}" for value in args]

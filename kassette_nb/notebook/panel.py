@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from msgspec import UNSET
 
-from ..entries import (
-    AnyEntry,
-    Cancel,
-    Complete,
-    Failure,
-    Intent,
-    Note,
-    Start,
-    Step,
-    Suspend,
-)
+from .. import printed
+from ..clock import SystemClock, stamp
+from ..definition import live
 from ..errors import KassetteError
-from ..llm.conversation import conversations
 from ..model import RunModel, RunsModel
 from ..text import visible
-from . import code
-from .actions import act
+from . import code, forking
+from .actions import act, line
+from .detail import part
 from .follow import Follower
-from .present import nothing, present, text_value
-from .rows import Row, rows_of
+from .present import nothing
+from .rows import Rows, rows_of
 from .summary import damaged, summarize
 
 #: The newest rows travel with the summary, so that a panel stands before the rest arrive.
 TAIL = 20
+#: Characters of what the agent printed that are kept; older ones are dropped, and it is said.
+PRINTED = 40_000
+_prepared = False
 Message = dict[str, Any]
 Send = Callable[[Message], None]
 
@@ -58,12 +55,18 @@ class Panel:
         self._forks: list[Message] = []
         self._send = send
         self._publish = publish
-        self._rows: list[Row] = []
+        self._rows: Rows | None = None
+        self._sent = 0
         self._status = ""
+        self._still = 0.0
+        self._printed = ""
+        self._unfollow: Callable[[], None] | None = None
+        self._beats = 0
+        self._current: tuple[tuple[str, str], ...] = ()
         # Whether a page has asked for the rows; before that, messages are lost.
         self._heard = False
         self._lock = threading.RLock()
-        self.follower = Follower(self, self.refresh, run.storage)
+        self.follower = Follower(self, self.refresh, self._failed, run.storage)
         self.refresh()
 
     def version(self, probe: bool) -> object:
@@ -71,7 +74,40 @@ class Panel:
         if probe:
             self._status = self.run.fold().status
         session = self.run.session
-        return self.run.journal.token, self._status, session.done if session else None
+        here = session is not None and not session.done
+        if here:
+            self._beat()
+        self._look_on(here)
+        return self.run.journal.token, self._status, here, self._current
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended: nothing can be added to it."""
+        try:
+            session = self.run.session
+            return self.run.fold().terminal and (session is None or session.done)
+        except KassetteError:
+            return False
+
+    def left(self) -> None:
+        """Let what the run prints go where it always went."""
+        stop, self._unfollow = self._unfollow, None
+        if stop is not None:
+            stop()
+
+    def stood_still(self, seconds: float) -> None:
+        """Say that a cell blocked the kernel, and a run of it with it."""
+        session = self.run.session
+        if session is not None and not session.done:
+            self._still += seconds
+            self.refresh()
+
+    def printed(self, text: str) -> None:
+        """Show what the agent printed in the background; from any thread."""
+        with self._lock:
+            self._printed = (self._printed + text)[-PRINTED:]
+            if self._heard:
+                self._send({"type": "printed", "text": visible(text)})
 
     def refresh(self) -> None:
         """Draw the run as it is now; the page gets only the rows that changed."""
@@ -80,60 +116,94 @@ class Panel:
             self._draw()
 
     def _draw(self) -> None:
-        rows: list[Row] = []
+        rows: Rows | None = None
         try:
             folded = self.run.fold()
             with self.run.still(folded):
-                built = rows_of(self.run.journal, folded)
-                summary = summarize(self.run, folded, built, self._forks)
+                rows = rows_of(self.run.journal, folded)
+                summary = summarize(self.run, folded, rows, self._forks)
         except KassetteError as problem:
             summary = damaged(self.run, problem)
         else:
-            rows = built.shown() if self._heard else []
             self._status = folded.status
-            summary["tail"] = built.shown(max(len(built) - TAIL, 0))
+            summary["stood_still"] = round(self._still)
+            summary["current"] = [{"id": visible(n), "since": at} for n, at in self._current]
+            summary["tail"] = [] if self._heard else rows.shown(max(len(rows) - TAIL, 0))
         same = 0
-        for old, new in zip(self._rows, rows, strict=False):
-            if old != new:
-                break
-            same += 1
-        changed = same < max(len(rows), len(self._rows))
+        if rows is not None and rows is self._rows:
+            same = rows.since(self._sent)
+        changed = rows is not self._rows or (rows is not None and same < len(rows))
         self._rows = rows
+        self._sent = rows.revision if rows is not None else 0
         self._publish(summary)
         if changed and self._heard:
             self._send(self._tail(same))
 
     def handle(self, message: Message) -> None:
         """Answer one message of the page."""
-        kind = message.get("type")
+        kind, view = message.get("type"), str(message.get("view", ""))
+        if kind in ("hello", "here") and self._unfollow is None:
+            self._listen()
         if kind == "hello":
-            self.follower.here()
+            self.follower.here(view)
             self._find_forks()
-            self._heard = False
-            self.refresh()
-            self._heard = True
-            self._rows = self._whole()
-            self._send(self._tail(0))
+            with self._lock:
+                self._heard = False
+                self.refresh()
+                self._heard = True
+                self._send(self._tail(0))
+                if self._printed:
+                    whole = {"type": "printed", "text": visible(self._printed), "whole": True}
+                    self._send(whole)
+            self._prepare()
         elif kind == "here":
-            self.follower.here()
+            self.follower.here(view)
+        elif kind == "gone":
+            self.follower.gone(view)
         elif kind in ("value", "more"):
             self._send(self._answer(message, whole=kind == "more"))
         elif kind == "search":
             self._send(self._search(str(message.get("text", ""))))
+        elif kind == "line":
+            self._send({"type": "line", "n": message.get("n"), "text": line(self.run, message)})
         elif kind == "act":
             act(self.run, message, self._send)
             self._find_forks()
             self.refresh()
+            self.follower.here(view)
 
     def close(self) -> None:
         """Stop following."""
         self.follower.stop()
+        self.left()
 
-    def _whole(self) -> list[Row]:
+    def _listen(self) -> None:
+        """Take what the run prints in the background, and what it has printed for other views."""
+        place = self.run.storage.locate(self.run.run_id)
+        with self._lock:
+            self._printed = "".join(f"{line}\n" for line in printed.lines(place)) or self._printed
+            self._unfollow = printed.follow(
+                place, lambda lines: self.printed("".join(f"{line}\n" for line in lines))
+            )
+
+    def _prepare(self) -> None:
+        """Load what checks an answer while the question is read: a click should not wait for it."""
+        global _prepared
         try:
-            return list(rows_of(self.run.journal, self.run.fold()).shown())
+            waits = self.run.fold().waits
         except KassetteError:
-            return []
+            return
+        if not _prepared and any(pending.schema is not UNSET for pending in waits):
+            _prepared = True
+            threading.Thread(target=lambda: import_module("jsonschema"), daemon=True).start()
+
+    def _look_on(self, here: bool) -> None:
+        """Take note of what a session of this process calls now, and since when it is seen."""
+        found = live(self.run.storage.locate(self.run.run_id)) if here else None
+        names = found[0].in_flight if found is not None else ()
+        known = dict(self._current)
+        now = stamp(SystemClock().now())
+        self._current = tuple((name, known.get(name, now)) for name in names)
 
     def _find_forks(self) -> None:
         if self._runs is not None:
@@ -142,115 +212,48 @@ class Panel:
                 for run in self._runs.forks_of(self.run.run_id)
             ]
 
+    def _beat(self) -> None:
+        """Tell the page once a second that a run of this kernel is not blocked by a cell."""
+        self._beats += 1
+        if self._heard and self._beats % 4 == 0:
+            self._send({"type": "beat"})
+
+    def _failed(self, problem: Exception) -> None:
+        self._send(
+            {
+                "type": "failed",
+                "text": f"{type(problem).__name__}: {problem}",
+                "traceback": "".join(traceback.format_exception(problem)),
+                "problem": problem,
+            }
+        )
+
     def _tail(self, start: int) -> Message:
-        return {
-            "type": "rows", "from": start, "rows": self._rows[start:], "total": len(self._rows)
-        }  # fmt: skip
+        rows = self._rows.shown(start) if self._rows is not None else []
+        total = len(self._rows) if self._rows is not None else 0
+        # A row changes in place while the message waits to be sent.
+        return {"type": "rows", "from": start, "rows": [dict(r) for r in rows], "total": total}
 
     def _answer(self, message: Message, whole: bool) -> Message:
-        offset, part = message.get("offset"), message.get("part")
-        reply: Message = {"type": "value", "offset": offset, "part": part}
+        offset, name = message.get("offset"), message.get("part")
+        reply: Message = {"type": "value", "offset": offset, "part": name}
         try:
-            journal = self.run.journal
+            journal, folded = self.run.journal, self.run.fold()
         except KassetteError as problem:
             return {**reply, **nothing(visible(str(problem)))}
-        if not isinstance(offset, int) or not 0 <= offset < len(journal.entries):
-            return {**reply, **nothing("there is no such entry")}
-        entry = journal.entries[offset]
-        if part == "entry":
-            line = journal.line(offset).decode(errors="replace").rstrip("\n")
-            return {**reply, **text_value(line, "json", whole=whole)}
-        if part == "usage":
-            return {**reply, **_usage(entry)}
-        if part == "context":
-            return {**reply, **_result(entry, whole)}
-        if part == "args":
-            return {**reply, **_args(entry, whole)}
-        reply.update(_result(entry, whole))
-        reply.update(self._step_actions(offset))
+        reply.update(part(journal, folded, offset, name, whole))
+        if name == "result" and isinstance(offset, int) and 0 <= offset < len(journal.entries):
+            target = code.run(self.run.storage.url, self.run.run_id)
+            reply.update(forking.offers(journal.entries, folded, offset, target))
         return reply
-
-    def _step_actions(self, offset: int) -> Message:
-        entry = self.run.journal.entries[offset]
-        if not isinstance(entry, Step):
-            return {}
-        target = code.run(self.run.storage.url, self.run.run_id)
-        folded = self.run.fold()
-        kept = [step for step in folded.steps if step.offset < offset]
-        cost = sum(step.usage.cost_usd or 0.0 for step in kept if step.usage)
-        spent = sum(s.usage.cost_usd or 0.0 for s in folded.steps if s.usage and s.offset >= offset)
-        paid = f" (${cost:.2f}, not paid again)" if cost else ""
-        after = f"; the original spent ${spent:.2f} from this point on" if spent else ""
-        name = visible(entry.step_id)
-        return {
-            "lines": {
-                "fork": code.call(target, "fork", at=entry.step_id, start=True),
-                "override": f"{target}.fork(override={{{entry.step_id!a}: ...}}, start=True)",
-            },
-            "fork_text": f"keeps {len(kept)} steps{paid}; {name} and what follows run again{after}",
-            "override_text": f"keeps {len(kept) + 1} steps{paid}, {name} with the new result; "
-            f"what follows runs again{after}",
-        }
 
     def _search(self, text: str) -> Message:
         wanted = text.lower().encode()
-        if not self._rows:
+        if self._rows is None or not wanted:
             return {"type": "found", "text": text, "offsets": []}
-        journal = self.run.journal
-        found = [
-            row["o"] for row in self._rows if wanted and wanted in journal.line(row["o"]).lower()
-        ]
+        journal, found = self.run.journal, []
+        for row in self._rows.bare:
+            lines = [journal.line(row["o"]), *([journal.line(row["a"])] if "a" in row else [])]
+            if any(wanted in line.lower() for line in lines):
+                found.append(row["o"])
         return {"type": "found", "text": text, "offsets": found}
-
-
-def _result(entry: AnyEntry, whole: bool) -> Message:
-    if isinstance(entry, Step | Failure) and entry.error is not None:
-        text = f"{entry.error.name}: {entry.error.message}"
-        trace = entry.error.traceback or (entry.traceback if isinstance(entry, Failure) else None)
-        if trace:
-            text = f"{text}\n\n{trace}"
-        return text_value(visible(text), whole=whole)
-    if isinstance(entry, Step | Complete):
-        return present(entry.result, whole=whole)
-    if isinstance(entry, Suspend):
-        return present(entry.context, whole=whole, missing="the question carries no context")
-    if isinstance(entry, Intent):
-        return present(entry.args, whole=whole, missing="no arguments were recorded")
-    if isinstance(entry, Note):
-        return present(entry.data, whole=whole, missing="the note carries no data")
-    if isinstance(entry, Cancel):
-        return text_value(visible(entry.reason or "no reason was given"))
-    return nothing("shown as it is under Entry")
-
-
-def _args(entry: AnyEntry, whole: bool) -> Message:
-    if isinstance(entry, Step) and (said := conversations(entry)):
-        return text_value(visible("\n\n———\n\n".join(map(str, said))), whole=whole)
-    missing = "not recorded: none were given, or JSON cannot carry them in 8 kB"
-    payload = entry.metadata if isinstance(entry, Start) else getattr(entry, "args", UNSET)
-    return present(payload, whole=whole, missing=missing)
-
-
-def _usage(entry: AnyEntry) -> Message:
-    usage = entry.usage if isinstance(entry, Step) else None
-    if usage is None:
-        return nothing("no usage was recorded")
-    lines = [
-        f"model          {usage.model or 'not recorded'}",
-        f"input tokens   {_count(usage.input_tokens)}",
-        f"output tokens  {_count(usage.output_tokens)}",
-    ]
-    if usage.cached_input_tokens is not None:
-        lines.append(f"cached input   {_count(usage.cached_input_tokens)}")
-    if usage.reasoning_tokens is not None:
-        lines.append(f"reasoning      {_count(usage.reasoning_tokens)} of the output")
-    if usage.first_token_ms is not None:
-        lines.append(f"first token    {usage.first_token_ms / 1000:.2f} s")
-    if usage.latency_ms is not None:
-        lines.append(f"whole answer   {usage.latency_ms / 1000:.2f} s")
-    cost = "not known" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
-    return text_value("\n".join([*lines, f"cost           {cost}"]))
-
-
-def _count(number: int | None) -> str:
-    return "not recorded" if number is None else f"{number:,}"

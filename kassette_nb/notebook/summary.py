@@ -14,12 +14,25 @@ from ..errors import JournalValueError, UnknownRunError
 from ..identity import person
 from ..model import RunModel
 from ..preview import decided, preview
-from ..state import INTERRUPTED, READY, Decision, Pending, RunState, Session, replay_blocker
+from ..state import (
+    BUDGET,
+    IN_DOUBT,
+    INTERRUPTED,
+    READY,
+    RUNNING,
+    Decision,
+    Pending,
+    RunState,
+    Session,
+    replay_blocker,
+)
 from ..text import first_line, visible
 from . import code
-from .forms import form
-from .present import present
+from .forking import limited, money, retry_text
+from .forms import bare, form
+from .present import nothing, present
 from .rows import Rows
+from .stale import fit
 
 Summary = dict[str, Any]
 
@@ -31,6 +44,8 @@ def summarize(
     first = folded.opening
     target = code.run(run.storage.url, run.run_id)
     background = run.session
+    going_on = background is not None and not background.done
+    doubts = [] if folded.status == RUNNING or folded.terminal else folded.doubts
     return {
         "kind": "panel",
         "run_id": run.run_id,
@@ -41,18 +56,19 @@ def summarize(
         "code": _code(run, folded),
         "source": lineage(folded),
         "forks": list(forks),
-        "facts": facts(folded),
+        "facts": {**facts(folded), **_limits(run)},
         "started": folded.started,
         "updated": folded.updated,
         "as_of": stamp(SystemClock().now()),
         "place": run.storage.place,
-        "questions": [_question(question, target) for question in folded.questions],
-        "doubts": [_doubt(intent) for intent in folded.doubts],
+        "questions": [_question(q, target) for q in folded.waits if q.event != IN_DOUBT],
+        "doubts": [_doubt(intent, target) for intent in doubts],
         "decisions": [_decision(decision) for decision in folded.decisions],
         "ending": _ending(folded),
         "by": person() or "",
         "can": _can(run, folded),
-        "going_on": background is not None and not background.done,
+        "going_on": going_on,
+        "after_text": _after(run, folded),
         "problem": _problem(run, folded),
         "code_line": target,
         "sessions": [_session(session, folded) for session in folded.sessions],
@@ -60,6 +76,7 @@ def summarize(
         "copied_text": _copied(folded),
         "lanes": [visible(lane) for lane in rows.lanes],
         "total_rows": len(rows),
+        "retry_line": code.call(target, "retry", start=run.workflow is not None or None),
     }
 
 
@@ -72,11 +89,12 @@ def damaged(run: RunModel, problem: Exception) -> Summary:
         "source": None, "forks": [],
         "facts": {"steps": 0, "tokens": None, "working_ms": None, "waiting_ms": None,
                   "sessions": 0,
-                  "cost": {"own": None, "copied": None, "unpriced": 0, "limit": None}},
+                  "cost": {"own": None, "copied": None, "unpriced": 0}, "limits": {}},
         "started": None, "updated": None, "as_of": stamp(SystemClock().now()),
         "place": run.storage.place, "questions": [], "doubts": [], "decisions": [],
         "ending": None, "by": "", "going_on": False, "problem": visible(str(problem)),
         "can": dict.fromkeys(("answer", "fork", "go_on"), "the journal is damaged"),
+        "retry_line": "", "after_text": None,
         "code_line": code.run(run.storage.url, run.run_id), "sessions": [], "copied": 0,
         "copied_text": "", "lanes": ["main"], "total_rows": 0,
     }  # fmt: skip
@@ -103,13 +121,27 @@ def facts(folded: RunState) -> Summary:
             "own": folded.own.cost_usd,
             "copied": folded.prefix.cost_usd,
             "unpriced": folded.own.unpriced,
-            "limit": None,
         },
         "working_ms": round(working.total_seconds() * 1000),
         "copied_ms": round(copied.total_seconds() * 1000),
         "waiting_ms": round(waiting.total_seconds() * 1000) or None,
         "sessions": len(folded.sessions),
     }
+
+
+def _limits(run: RunModel) -> Summary:
+    found = limited(run.journal.entries)
+    named = ("max_steps", "max_tokens", "max_cost_usd")
+    return {"limits": {} if found is None else {name: getattr(found, name) for name in named}}
+
+
+def _after(run: RunModel, folded: RunState) -> str | None:
+    """Return what becomes of a run whose answer is recorded and that nobody goes on with yet."""
+    if folded.status != READY or not folded.decisions:
+        return None
+    if run.workflow is None:
+        return "the run goes on when its code is next started"
+    return "the run is ready to go on"
 
 
 def _code(run: RunModel, folded: RunState) -> Summary:
@@ -121,7 +153,7 @@ def _code(run: RunModel, folded: RunState) -> Summary:
     version = (folded.latest or folded.opening).version
     if folded.latest is not None and run.workflow.version != version:
         return {"state": "missing", "text": f"code loaded is version {run.workflow.version}"}
-    return {"state": "loaded", "text": "code loaded"}
+    return fit(run.workflow.definition.fn, folded.steps)
 
 
 def lineage(folded: RunState) -> Summary | None:
@@ -140,10 +172,10 @@ def lineage(folded: RunState) -> Summary | None:
 
 def _question(question: Pending, target: str) -> Summary:
     schema = _decoded(question.schema)
-    made = form(schema)
-    for field in made["fields"]:
-        field.pop("values", None)
+    made = bare(form(schema))
     context = present(question.context) if question.context else None
+    if question.event == BUDGET and made["kind"] == "fields":
+        context = _budget(made, _decoded(question.context)) or context
     by = person() or None
     return {
         "id": question.step_id,
@@ -155,6 +187,7 @@ def _question(question: Pending, target: str) -> Summary:
         "context": context,
         "context_lines": readable(question.context).rstrip("\n").count("\n") + 1 if context else 0,
         "form": made,
+        "budget": question.event == BUDGET,
         "lines": {
             "approve": code.call(target, "approve", by=by, event=question.step_id),
             "reject": code.call(target, "reject", by=by, event=question.step_id),
@@ -163,14 +196,48 @@ def _question(question: Pending, target: str) -> Summary:
     }
 
 
-def _doubt(intent: Intent) -> Summary:
+def _budget(made: Summary, context: Any) -> Summary | None:
+    """Say in the form what each limit is now and how much is spent; return what else there is."""
+    if not isinstance(context, dict):
+        return None
+    limits, spent = context.get("limits"), context.get("spent")
+    if not isinstance(limits, dict) or not isinstance(spent, dict):
+        return None
+    words = {"max_steps": "steps", "max_tokens": "tokens", "max_cost_usd": "cost_usd"}
+    for field in made["fields"]:
+        name = words.get(field["name"])
+        if name is None:
+            continue
+        field["label"] = f"{'dollars' if name == 'cost_usd' else name}, at most"
+        limit = limits.get(field["name"])
+        told = "no limit now" if limit is None else f"{_amount(limit, name)} now"
+        if name in spent:
+            told = f"{told}, {_amount(spent[name], name)} spent"
+        field["description"] = told
+    return nothing("")
+
+
+def _amount(number: Any, name: str) -> str:
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return "?"
+    return money(number) if name == "cost_usd" else f"{number:,}"
+
+
+def _doubt(intent: Intent, target: str) -> Summary:
+    event = intent.step_id
     return {
-        "id": visible(intent.step_id),
+        "id": event,
+        "offset": intent.offset,
         "name": visible(intent.name),
         "key": _maybe(intent.idempotency_key),
         "attempt": intent.attempt,
         "since": intent.timestamp,
         "args": present(intent.args),
+        "lines": {
+            "record": f"{target}.settle('record', ..., event={event!a})",
+            "retry": code.call(target, "settle", "retry", event=event),
+            "fail": code.call(target, "settle", "fail", event=event),
+        },
     }
 
 
@@ -181,9 +248,21 @@ def _decision(decision: Decision) -> Summary:
         "by": _maybe(decision.by),
         "at": decision.at,
         "note": _maybe(decision.note),
-        "text": decided(decision.value),
+        "text": _decided(decision),
         "offset": decision.offset,
     }
+
+
+def _decided(decision: Decision) -> str:
+    """Return an answer in words; of a tool in doubt, what became of it."""
+    if decision.event == IN_DOUBT:
+        value = _decoded(decision.value)
+        action = value.get("action") if isinstance(value, dict) else None
+        words = {"record": "it happened", "retry": "to be tried again", "fail": "failed"}
+        return words.get(str(action), "settled")
+    if decision.event == BUDGET:
+        return f"new limits: {preview(decision.value)}"
+    return decided(decision.value)
 
 
 def _ending(folded: RunState) -> Summary | None:
@@ -222,8 +301,16 @@ def _can(run: RunModel, folded: RunState) -> Summary:
         "fork": blocker or True,
         "start_fork": code_missing or True,
         "go_on": blocker or go_on,
+        "retry": _can_retry(run, folded, blocker or code_missing),
         "cancel": f"the run is {folded.status}" if folded.terminal else True,
     }
+
+
+def _can_retry(run: RunModel, folded: RunState, blocked: str | None) -> Summary | None:
+    ending = folded.ending
+    if not isinstance(ending, Failure) or ending.step_id is None:
+        return None
+    return {"text": retry_text(folded), "blocked": blocked}
 
 
 def _problem(run: RunModel, folded: RunState) -> str | None:
@@ -246,7 +333,7 @@ def _session(session: Session, folded: RunState) -> Summary:
         decision = next((d for d in folded.decisions if d.offset == session.offset), None)
         if decision is not None:
             by = f" by {decision.by}" if decision.by else ""
-            text = f"{text} · {decided(decision.value)}{by}"
+            text = f"{text} · {_decided(decision)}{by}"
     elif session.opened_by == "fork":
         text = f"{text} · fork"
     return {
@@ -264,7 +351,7 @@ def _copied(folded: RunState) -> str:
         return ""
     kept = sum(step.offset < folded.copied for step in folded.steps)
     cost = folded.prefix.cost_usd
-    paid = f", ${cost:.2f}" if cost else ""
+    paid = f", {money(cost)}" if cost else ""
     return visible(f"copied from {source.run_id}: {kept} steps{paid}")
 
 

@@ -30,12 +30,14 @@ _FILES = (
     "marks.js",
     "act.js",
     "value.js",
+    "bodies.js",
     "draw.js",
     "timeline.js",
     "list.js",
     "inspector.js",
     "form.js",
     "question.js",
+    "doubt.js",
     "head.js",
     "panel.js",
     "browser.js",
@@ -136,6 +138,17 @@ class View(anywidget.AnyWidget):
 
         self.observe(watch, names="main")
 
+    def printed(self, run_id: str, text: str) -> bool:
+        """Show what a run printed in its panel; tell whether this view has one."""
+        shown = [
+            handler
+            for handler in self._handlers.values()
+            if isinstance(handler, Panel) and handler.run.run_id == run_id
+        ]
+        for panel in shown:
+            panel.printed(text)
+        return bool(shown)
+
     def close(self) -> None:
         """Stop following and close the widget."""
         for handler in self._handlers.values():
@@ -165,6 +178,9 @@ class View(anywidget.AnyWidget):
         self._drop(channel)
 
         def send(message: Message) -> None:
+            problem = message.pop("problem", None)
+            if problem is not None:
+                self.last_error = problem
             self.send({"ch": channel, **message})
 
         def publish(summary: Message) -> None:

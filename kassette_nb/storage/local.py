@@ -52,16 +52,19 @@ class LocalStorage:
 
     def locate(self, run_id: str) -> str:
         """Return the journal's absolute path."""
-        return str(self._path(run_id))
+        return f"{self._prefix}{check_run_id(run_id)}{SUFFIX}"
 
     def read(self, run_id: str, since: Token | None = None) -> tuple[bytes, Token] | None:
         """See `Storage.read`. The token is the file's inode and length."""
+        name = f"{self._prefix}{check_run_id(run_id)}{SUFFIX}"
         try:
-            with open(self._path(run_id), "rb") as file:
-                status = os.fstat(file.fileno())
+            if since is not None:  # whoever follows a run asks often, and mostly for nothing
+                status = os.stat(name)
                 if (status.st_ino, status.st_size) == since:
                     return None
-                data = file.read()
+            with open(name, "rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                data = file.readall()
         except FileNotFoundError:
             raise KeyError(run_id) from None
         except OSError as problem:
@@ -161,6 +164,10 @@ class LocalStorage:
 
     def holder(self, run_id: str) -> str | None:
         """See `Storage.holder`. An absent lock file is not created."""
+        # A browser of runs asks of every open run, and most have no lock file.
+        found = os.path.exists(f"{self._prefix}.locks{os.sep}{check_run_id(run_id)}.lock")
+        if not found and run_id not in self._descriptors:
+            return None
         path = self._lock_path(run_id)
         with self._guard:
             if run_id in self._descriptors:

@@ -9,11 +9,13 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from kassette_nb import entries, values
+from kassette_nb.budget import SCHEMA
 from kassette_nb.clock import stamp
 from kassette_nb.entries import (
     Complete,
     ErrorInfo,
     Failure,
+    Intent,
     Known,
     Resume,
     Source,
@@ -37,6 +39,15 @@ CEIL = PATCH.replace("return round(", "return math.ceil(")
 FAILED_TESTS = (
     "FAILED tests/test_fields.py::test_timedelta - assert 344 == 345\n1 failed, 1131 passed"
 )
+
+
+RATES = """\
+def rate(total, n):
+    # mean of n
+    if n == 0:
+        return None
+    return total / n
+"""
 
 
 class Scribe:
@@ -222,6 +233,57 @@ def coding_agent(folder: Path, began: datetime) -> None:
     third.save(folder, "fix-timedelta.3")
 
 
+def deploy(folder: Path, began: datetime) -> None:
+    """A tool that may have acted, in a run with a budget."""
+    scribe = Scribe(began)
+    scribe.start(
+        workflow="deploy", version="v4", label="release 2.14",
+        budget=Raw(b'{"maxCostUsd":1.0,"maxSteps":20}'),
+    )  # fmt: skip
+    scribe.step("plan", TALK_1[1], 3.0, kind="llm", args=TALK_1[0], cost=0.012, tokens=900)
+    scribe.step("diff", RATES, 0.3, kind="tool", args={"path": "src/rates.py"})
+    scribe.step("plan#2", TALK_2[1], 3.4, kind="llm", args=TALK_2[0], cost=0.021, tokens=1_800)
+    intent(scribe, "publish", {"channel": "stable", "version": "2.14.0", "notify": ["ops"]})
+    scribe.save(folder, "deploy-2.14")
+
+
+def spent(folder: Path, began: datetime) -> None:
+    """A run that has reached its budget and asks for more."""
+    scribe = Scribe(began)
+    scribe.start(workflow="crawl", version="v3", label="nightly crawl",
+                 budget=Raw(b'{"maxCostUsd":0.5}'))  # fmt: skip
+    for number in range(1, 5):
+        step_id = "think" if number == 1 else f"think#{number}"
+        scribe.step(step_id, {"page": number}, 2.0, kind="llm", cost=0.13, tokens=4_000)
+    over = {
+        "exceeded": "max_cost_usd",
+        "limits": {"max_cost_usd": 0.5},
+        "spent": {"cost_usd": 0.52},
+    }
+    scribe.suspend("budget", "The budget is spent: $0.52 of $0.50 (max_cost_usd). Give new limits "
+                   "to go on.", over, SCHEMA)  # fmt: skip
+    scribe.save(folder, "nightly")
+
+
+_ASKED = [
+    {"role": "system", "content": "You release packages. Be brief."},
+    {"role": "user", "content": "Is 2.14 ready to go out?"},
+]
+_CALL = {
+    "role": "assistant", "content": "I look at the diff first.",
+    "tool_calls": [{"function": {"name": "diff", "arguments": '{"path":"src/rates.py"}'}}],
+}  # fmt: skip
+TALK_1 = ({"model": "scripted-1", "messages": _ASKED}, {"choices": [{"message": _CALL}]})
+TALK_2 = (
+    {
+        "model": "scripted-1",
+        "messages": [*_ASKED, _CALL, {"role": "tool", "name": "diff", "content": "1 file, +1 −1"}],
+    },
+    {"choices": [{"message": {"role": "assistant", "content": "The guard for `n == 0` is right:\n"
+     "```python\nif n == 0:\n    return None\n```\nPublish it to stable."}}]},
+)  # fmt: skip
+
+
 def loan(folder: Path, began: datetime) -> None:
     """A run with two pending questions, one of them with a form."""
     scribe = Scribe(began)
@@ -238,6 +300,13 @@ def loan(folder: Path, began: datetime) -> None:
             "approved": {"type": "boolean", "title": "Approve the loan"},
             "reason": {"type": "string", "description": "One sentence for the file"},
             "desk": {"enum": ["retail", "private", "legal"]},
+            "until": {"type": "string", "format": "date", "title": "Valid until"},
+            "conditions": {"type": "array", "items": {"type": "string"}},
+            "contact": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "phone": {"type": "string"}},
+                "required": ["name"],
+            },
         },
         "required": ["score", "approved"],
     }
@@ -277,3 +346,18 @@ def long_run(folder: Path, began: datetime, steps: int, run_id: str) -> None:
             args={"url": f"https://example.com/{number}"}, cost=0.002, tokens=500, error=error,
         )  # fmt: skip
     scribe.save(folder, run_id)
+
+
+def intent(scribe: Scribe, step_id: str, args: Any) -> None:
+    """Begin a tool."""
+    scribe.write(
+        Intent(
+            session=0,
+            step_id=step_id,
+            name=step_id,
+            attempt=1,
+            idempotency_key="k1:6f1c5d0a9b2e47d3a1c84f6f0be27e5d",
+            args=values.encode(args),
+        ),
+        0.2,
+    )

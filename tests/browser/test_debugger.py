@@ -195,6 +195,9 @@ def test_a_trusted_notebook_reopened_without_a_kernel_shows_the_twin(lab: Lab) -
         assert not output.get_by_text(line).is_visible()
     lab.reopen(trusted=False, kernel=False)
     expect(lab.cell_output(1)).to_contain_text("Apply this patch?")
+    lab.reopen(trusted=True, kernel=True)
+    expect(lab.cell_output(1).locator(".kst")).to_be_visible()
+    assert lab.cell_output(1).get_by_role("button", name="Approve").count() == 0, "nothing to click"
 
 
 def test_the_twin_is_rewritten_when_the_run_settles(lab: Lab) -> None:
@@ -251,6 +254,125 @@ def test_the_panel_follows_a_run_of_another_process(lab: Lab) -> None:
     expect(panel).to_contain_text("think#5", timeout=2_000)
 
 
+LOAN = """
+@kassette(storage="runs")
+async def loan(ctx):
+    async def visit(ctx):
+        return await ctx.suspend("visit", prompt="Has the appraiser been there?")
+
+    async def credit(ctx):
+        return await ctx.suspend("override", prompt="Which one?", context={"a": 1}, schema={
+            "type": "object", "required": ["score"],
+            "properties": {
+                "score": {"type": "integer", "minimum": 300},
+                "until": {"type": "string", "format": "date"},
+                "desk": {"enum": ["retail", "legal"]},
+                "conditions": {"type": "array", "items": {"type": "string"}},
+                "contact": {"type": "object", "properties": {"name": {"type": "string"}}},
+            },
+        })
+
+    return await ctx.parallel({"appraisal": visit, "credit": credit})
+
+await loan.start(run_id="r-loan")
+runs["r-loan"]
+"""
+
+
+def test_two_questions_are_answered_one_by_yes_and_one_by_a_form(lab: Lab) -> None:
+    lab.open(lab.write("loan.ipynb", [SETUP, LOAN]))
+    lab.run_cell(0)
+    lab.run_cell(1)
+    panel = lab.cell_output(1).locator(".kas")
+    expect(panel).to_contain_text("2 open")
+    panel.get_by_role("tab", name="credit/override").click()
+    settle(panel)
+    panel.get_by_role("textbox", name="score").fill("12.5")
+    panel.get_by_role("button", name="Answer").click()
+    expect(panel).to_contain_text("score takes a whole number")
+    panel.get_by_role("textbox", name="score").fill("120")
+    panel.get_by_label("until").fill("2027-01-31")
+    panel.get_by_label("desk").select_option("legal")
+    panel.get_by_role("textbox", name="conditions").fill("two signatures\nno cash")
+    panel.get_by_role("textbox", name="name").fill("ana")
+    expect(panel.locator(".k-foot")).to_contain_text("'until': '2027-01-31'")
+    panel.get_by_role("button", name="Answer").click()
+    expect(panel).to_contain_text("120 is less than the minimum of 300", timeout=20_000)
+    panel.get_by_role("button", name="back").click()
+    panel.get_by_role("textbox", name="score").fill("712")
+    panel.get_by_role("button", name="Answer").click()
+    expect(panel).not_to_contain_text("2 open")
+    settle(panel)
+    panel.get_by_role("button", name="Approve").click()
+    expect(panel).to_contain_text("completed")
+    assert entries(lab, "r-loan")[-1]["result"]["credit"] == {
+        "score": 712, "until": "2027-01-31", "desk": "legal",
+        "conditions": ["two signatures", "no cash"], "contact": {"name": "ana"},
+    }  # fmt: skip
+    assert lab.console_errors == []
+
+
+DOUBT = """
+@kassette(storage="runs")
+async def deploy(ctx):
+    return await ctx.tool("publish", lambda version: {"live": version}, version="2.14")
+
+await deploy.start(run_id="r-doubt")
+from pathlib import Path
+path = Path("runs/r-doubt.jsonl")
+path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))  # killed in the tool
+runs["r-doubt"]
+"""
+
+
+def test_a_tool_in_doubt_is_settled_with_its_result(lab: Lab) -> None:
+    lab.open(lab.write("doubt.ipynb", [SETUP, DOUBT]))
+    lab.run_cell(0)
+    lab.run_cell(1)
+    panel = lab.cell_output(1).locator(".kas")
+    expect(panel).to_contain_text("may have acted or not")
+    settle(panel)
+    panel.get_by_role("button", name="It happened").click()
+    panel.get_by_role("textbox", name="result of the tool").fill('{"live": "by hand"}')
+    expect(panel.locator(".k-foot")).to_contain_text("settle('record', {'live': 'by hand'}")
+    panel.get_by_role("button", name="Record this result").click()
+    expect(panel).to_contain_text("completed", timeout=20_000)
+    expect(panel.locator(".k-decision")).to_contain_text("it happened by ana")
+    assert entries(lab, "r-doubt")[-1]["result"] == {"live": "by hand"}
+
+
+def test_ten_thousand_steps_stand_as_soon_as_a_hundred(lab: Lab) -> None:
+    began = datetime.now(UTC) - timedelta(hours=30)
+    for steps in (100, 10_000):
+        scenes.long_run(lab.root / "long", began, steps, f"r{steps}")
+    show = "long = kb.open('long')\nlong[%r]"
+    lab.open(lab.write("long.ipynb", [SETUP, show % "r100", show % "r10000"]))
+    lab.run_cell(0)
+    took: dict[int, float] = {}
+    for cell in (1, 2):
+        for _ in range(3):
+            began_at = time.monotonic()
+            lab.run_cell(cell)
+            panel = lab.cell_output(cell).locator(".kas")
+            expect(panel.locator(".k-row").first).to_be_visible()
+            took[cell] = min(took.get(cell, 99.0), time.monotonic() - began_at)
+    panel = lab.cell_output(2).locator(".kas")
+    expect(panel).to_contain_text("10,000 rows")
+    assert panel.locator(".k-row").count() < 60, "only what is in sight is drawn"
+    click = panel.evaluate(
+        """root => new Promise(done => {
+            const row = root.querySelector('.k-row:not(.k-sel)'), began = performance.now();
+            const value = root.querySelector('.k-inspector .k-value');
+            new MutationObserver(() => {
+                if (value.textContent.includes('page')) done(performance.now() - began);
+            }).observe(value, { childList: true, subtree: true });
+            row.click();
+        })"""
+    )
+    print(f"visible: 100 steps {took[1]:.2f} s, 10,000 steps {took[2]:.2f} s "
+          f"({took[2] / took[1]:.2f} times); click to inspector {click:.0f} ms")  # fmt: skip
+
+
 def test_hostile_journals_run_nothing_in_any_view(lab: Lab) -> None:
     shutil.copytree(GOLDEN / "hostile", lab.root / "hostile", dirs_exist_ok=True)
     cells = [
@@ -270,7 +392,11 @@ def test_hostile_journals_run_nothing_in_any_view(lab: Lab) -> None:
     for key in ("Home", *["ArrowDown"] * 9):
         lab.page.keyboard.press(key)
         time.sleep(0.05)
-    for tab in ("Arguments", "Usage", "Entry"):
+    for tab in ("Context", "Usage", "Entry"):
+        panel.get_by_role("tab", name=tab).click()
+    panel.get_by_role("listbox").focus()
+    lab.page.keyboard.press("ArrowUp")
+    for tab in ("Arguments", "Result"):
         panel.get_by_role("tab", name=tab).click()
     assert lab.page.evaluate("typeof window.__x") == "undefined"
     assert panel.locator("img, script, iframe, svg").count() == 0

@@ -39,6 +39,35 @@ NARROW = """
 import ipywidgets
 ipywidgets.VBox([runs["fix-timedelta.2"].panel()], layout={"width": "700px"})
 """
+LIVE = """
+import asyncio
+
+@kassette(storage="demo")
+async def build(ctx):
+    await ctx.step("plan", lambda: "three wheels")
+    return await ctx.step("wheels", asyncio.sleep, 45)
+
+build.launch(run_id="nightly-build")
+await asyncio.sleep(1)
+view = runs["nightly-build"].panel()
+view.printed("nightly-build", "wheel 1 of 3\\nwheel 2 of 3\\n")
+view
+"""
+STALE = """
+@kassette(storage="demo", version="v1")
+async def report(ctx):
+    await ctx.step("read", lambda: "12 rows")
+    await ctx.step("sum", lambda: 41)
+
+await report.start(run_id="report-7")
+
+@kassette(storage="demo", version="v1")
+async def report(ctx):
+    await ctx.step("read", lambda: "12 rows")
+    await ctx.step("sum", lambda: 42)
+
+runs["report-7"]
+"""
 TRACEBACK = """\
 Traceback (most recent call last):
   File "agent.py", line 41, in migrate
@@ -58,6 +87,8 @@ def folder(lab: Lab) -> Path:
     folder = lab.root / "demo"
     scenes.coding_agent(folder, began - timedelta(hours=9))
     scenes.loan(folder, began)
+    scenes.deploy(folder, began + timedelta(minutes=8))
+    scenes.spent(folder, began - timedelta(minutes=40))
     scenes.long_run(folder, began - timedelta(hours=30), 1_000, "crawl-docs")
     _failed(folder, began - timedelta(hours=2))
     (folder / "half-copied.jsonl").write_bytes(b'{"type":"step","offset":7}\n')
@@ -130,11 +161,48 @@ def _second_question(lab: Lab, view: Locator) -> None:
 
 COMPARE = "kb.compare([runs[i] for i in ('fix-timedelta', 'fix-timedelta.2', 'fix-timedelta.3')])"
 LOAN = "runs['loan-L-77-two-questions-and-a-long-name1']"
+
+
+def _fork(lab: Lab, view: Locator) -> None:
+    view.locator(".k-row", has_text="Compute in Decimal").click()
+    view.get_by_role("button", name="Run again from plan#2").click()
+    expect(view.locator(".k-says")).to_contain_text("keeps")
+
+
+def _record(lab: Lab, view: Locator) -> None:
+    view.page.wait_for_timeout(700)
+    view.get_by_role("button", name="It happened").click()
+    view.locator("textarea:visible").fill('{"published": "2.14.0"}')
+
+
+def _conversation(lab: Lab, view: Locator) -> None:
+    view.locator(".k-row", has_text="plan#2").click()
+    expect(view).to_contain_text("new since the previous call")
+
+
+def _code(lab: Lab, view: Locator) -> None:
+    view.locator(".k-row", has_text="def rate").click()
+    expect(view).to_contain_text("mean of n")
+
+
+def _other(lab: Lab, view: Locator) -> None:
+    view.locator(".k-row", has_text="apply-patch").click()
+    view.get_by_role("button", name="Also try another answer").click()
+    expect(view.locator(".k-says")).to_contain_text("other answer")
+
+
+def _zoomed(lab: Lab, view: Locator) -> None:
+    # A window at 200 % has half the pixels.
+    lab.page.set_viewport_size({"width": 680, "height": 1500})
+
+
 VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "browser": ("runs", _nothing),
     "browser-open": ("runs", _open_below),
     "panel": ("runs['fix-timedelta.2']", _nothing),
     "panel-700": (NARROW, _nothing),
+    "panel-zoomed": ("runs['fix-timedelta.2']", _zoomed),
+    "browser-zoomed": ("runs", _zoomed),
     "compare": (COMPARE, _nothing),
     "compare-diff": (COMPARE, _choose_a_cell),
     "long": ("runs['crawl-docs']", _nothing),
@@ -142,6 +210,15 @@ VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "questions-form": (LOAN, _second_question),
     "error": ("runs['migrate-orders']", _nothing),
     "completed": ("runs['fix-timedelta.3']", _nothing),
+    "doubt": ("runs['deploy-2.14']", _nothing),
+    "doubt-record": ("runs['deploy-2.14']", _record),
+    "conversation": ("runs['deploy-2.14']", _conversation),
+    "code": ("runs['deploy-2.14']", _code),
+    "budget": ("runs['nightly']", _nothing),
+    "fork": ("runs['fix-timedelta.3']", _fork),
+    "other": ("runs['fix-timedelta.3']", _other),
+    "live": (LIVE, _nothing),
+    "stale": (STALE, _nothing),
     "hostile": ("kb.open('hostile')['xss']", _nothing),
 }
 

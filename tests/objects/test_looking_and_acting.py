@@ -151,12 +151,12 @@ def test_the_browser_looks_at_all_runs_with_one_listing(net: Proxy, bucket: str)
         browser: Any = view._handlers["main"]
         assert view.main["total"] == 5
         first = browser.version(False)
-        browser._listed = 0.0
+        browser._next = 0.0
         net.plan()
         assert browser.version(False) == first
         assert len(net._call("GET")["log"]) == 1
         await workflow.resume("r3", "approval", None)
-        browser._listed = 0.0
+        browser._next = 0.0
         assert browser.version(False) != first
         view.close()
 

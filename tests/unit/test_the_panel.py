@@ -232,18 +232,18 @@ def test_a_form_becomes_its_value_or_names_the_field(
 
 def test_any_other_schema_is_a_json_editor_that_is_checked(storage: MemoryStorage) -> None:
     async def scenario() -> None:
-        await patcher(storage, schema={"type": "array", "items": {"type": "string"}}).start(
+        await patcher(storage, schema={"type": "array", "items": {"type": "integer"}}).start(
             run_id="r"
         )
         run = kb.open(storage)["r"]
         page = Page(run.panel())
         assert page.main["questions"][0]["form"]["kind"] == "json"
-        for text, reason in (("[1", "not valid JSON"), ("[1]", "is not of type 'string'")):
+        for text, reason in (("[1", "not valid JSON"), ('["a"]', "is not of type 'integer'")):
             reply = page.act("respond", id="apply", by="", note="", value_text=text)
             assert (reply["phase"], reason in reply["text"]) == ("refused", True)
-        assert page.act("respond", id="apply", value_text='["a"]')["phase"] == "done"
+        assert page.act("respond", id="apply", value_text="[1]")["phase"] == "done"
         await run
-        assert run.result == ["a"]
+        assert run.result == [1]
 
     in_kernel(scenario)
 
@@ -311,6 +311,12 @@ def test_the_panel_follows_another_writer_while_somebody_looks(
         panel = view._handlers["main"]
         assert isinstance(panel, Panel)
         assert follows(panel)
+        await asyncio.sleep(0.4)
+        assert not follows(panel), "nobody has looked for a while"
+        page.ask("here", view="a")
+        page.ask("here", view="b")
+        page.ask("gone", view="a")
+        assert follows(panel), "the other view is still there"
         await workflow.resume("r", "apply", {"approved": True})
         for _ in range(50):
             await asyncio.sleep(0.01)
@@ -318,10 +324,8 @@ def test_the_panel_follows_another_writer_while_somebody_looks(
                 break
         assert page.main["state"] == "completed"
         assert page.rows()[-1]["kind"] == "complete"
-        await asyncio.sleep(0.4)
-        assert not follows(panel), "nobody has looked for a while"
-        page.ask("here")
-        assert follows(panel)
+        await asyncio.sleep(0.03)
+        assert not follows(panel), "nothing can be added to a run that has ended"
         view.close()
 
     in_kernel(scenario)
@@ -361,6 +365,8 @@ def test_code_lines_run_as_they_stand_whatever_the_journal_says() -> None:
             lines = [page.main["code_line"]]
             for question in page.main["questions"]:
                 lines += question["lines"].values()
+            for doubt in page.main["doubts"]:
+                lines += doubt["lines"].values()
             for row in page.rows():
                 (value,) = page.ask("value", offset=row["o"], part="result")
                 lines += value.get("lines", {}).values()
@@ -369,7 +375,7 @@ def test_code_lines_run_as_they_stand_whatever_the_journal_says() -> None:
                 tree = ast.parse(line, mode="eval")
                 calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
                 names = {c.attr if isinstance(c, ast.Attribute) else "?" for c in calls}
-                assert names <= {"open", "approve", "reject", "respond", "fork"}
+                assert names <= {"open", "approve", "reject", "respond", "fork", "settle", "retry"}
                 seen += 1
     assert seen > 40
 

@@ -64,6 +64,10 @@ class Act {
     const signs = { done: "✓", refused: "✕", failed: "✕", unsent: "✕" };
     const kids = [el(`span.k-say`, null, signs[phase] ? el("span.k-saysign", { "aria-hidden": "true" }, signs[phase] + " ") : el("span.k-spin", { "aria-hidden": "true" }), text)];
     if (msg && msg.code) kids.push(el("code.k-code", { title: "code to run instead" }, msg.code));
+    if (msg && known(msg.fork_at)) {
+      kids.push(el("span.k-dim", null, "The answer is not spent. It can be asked again in a fork that begins where the code differs:"),
+        button("Fork there and run", () => this.run({ verb: "fork", offset: msg.fork_at, start: true }), { kind: "k-btn.k-small" }));
+    }
     if (msg && msg.open) kids.push(button(`open ${shortId(msg.open)}`, () => this.ctx.send({ type: "open", run_id: msg.open }), { kind: "k-link", title: msg.open }));
     if (phase === "refused" || phase === "failed" || phase === "unsent" || (phase === "done" && this.keep)) {
       kids.push(button(phase === "done" ? "close" : "back", () => this.reset(true), { kind: "k-link" }));

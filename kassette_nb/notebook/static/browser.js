@@ -77,13 +77,13 @@ class Browser {
     return [...this.ticked].sort((a, b) => (Date.parse(this.rows[at.get(a)].updated) || 0) - (Date.parse(this.rows[at.get(b)].updated) || 0));
   }
 
-  /** Rows to draw with their depth. A fork folds under its source when both stand in the same group and nobody waits for either. */
+  /** Rows to draw with their depth. A fork folds under its source, in whatever group that stands; one that waits for a person or runs stays in sight. */
   plan() {
     const needle = this.text.trim().toLowerCase().split(/\s+/).filter(Boolean);
     const hit = (r) => (!this.states.size || this.states.has(r.state)) && needle.every((w) => `${r.id} ${r.label || ""} ${r.state} ${r.workflow || ""} ${r.text || ""}`.toLowerCase().includes(w));
     const flat = needle.length > 0 || this.states.size > 0;
     const byId = new Map(this.rows.map((r) => [r.id, r])), kids = new Map();
-    const folds = (r) => !flat && r.parent && byId.has(r.parent) && byId.get(r.parent).group === r.group && (r.group === "rest" || r.group === "trouble");
+    const folds = (r) => !flat && r.parent && byId.has(r.parent) && (r.group === "rest" || r.group === "trouble");
     const rootOf = (r) => { let top = r, n = 0; while (folds(top) && n++ < 1000) top = byId.get(top.parent); return top; };
     const matched = this.rows.filter(hit);
     for (const r of matched) {
@@ -100,7 +100,7 @@ class Browser {
       for (const r of all) {
         if (folds(r)) continue;
         const forks = kids.get(r.id) || [];
-        out.push({ row: r, forks: forks.length });
+        out.push({ row: r, forks });
         if (this.open.has(r.id)) for (const f of forks) out.push({ row: f, child: true });
       }
     }
@@ -172,7 +172,8 @@ class Browser {
     for (const part of ["state", "name", "flow", "text", "steps", "cost", "age"]) node[part] = el(`span.k-r-${part}`);
     node.label = el("span.k-r-label");
     node.short = el("span.k-mono.k-dim.k-r-short");
-    node.name.append(node.label, node.short, node.fold);
+    node.from = el("span.k-dim.k-r-from");
+    node.name.append(node.from, node.label, node.short, node.fold);
     node.box = el("div.k-run", { role: "option", id: uid("k-run") }, tick, node.state, node.name, node.flow, node.text, node.steps, node.cost, node.age);
     node.box.addEventListener("click", (e) => {
       if (e.target.closest("button,input") || String(getSelection())) return;
@@ -196,8 +197,12 @@ class Browser {
     node.label.classList.toggle("k-mono", !r.label);
     put(node.short, r.label ? r.short || shortId(r.id) : "");
     tip(node.name, r.label ? `${r.label}\n${r.id}` : r.id);
-    show(node.fold, !!forks);
-    put(node.fold, forks ? `${this.open.has(r.id) ? "▾" : "▸"} ${plural(forks, "fork")}` : "");
+    const folded = forks && forks.length ? forks : null;
+    show(node.fold, !!folded);
+    put(node.fold, folded ? `${this.open.has(r.id) ? "▾" : "▸"} ${plural(folded.length, "fork")} ${[...new Set(folded.map((f) => stateSign(f.state)))].join("")}` : "");
+    tip(node.fold, folded ? Object.entries(folded.reduce((n, f) => ({ ...n, [f.state]: (n[f.state] || 0) + 1 }), {})).map(([s, n]) => `${n} ${s}`).join(", ") : "");
+    put(node.from, r.parent && !child ? "↳" : "");
+    tip(node.from, r.parent && !child ? `a fork of ${r.parent}` : "");
     node.fold.setAttribute("aria-expanded", String(this.open.has(r.id)));
     put(node.flow, r.workflow || "");
     tip(node.flow, r.workflow || "");

@@ -129,10 +129,19 @@ function money(x) {
   const a = Math.abs(x), sign = x < 0 ? "−" : "";
   if (a === 0) return "$0";
   if (a < 0.00005) return sign + "<$0.0001";
-  if (a < 0.01) return `${sign}$${a.toFixed(4)}`;
+  if (a < 0.01) return `${sign}$${a.toFixed(4).replace(/0+$/, "")}`;
   const [whole, part] = a.toFixed(2).split(".");
   return `${sign}$${thousands(+whole)}.${part}`;
 }
+
+/** How many decimals a column of amounts needs so that each says what it is: 2 to 4, for all the same. */
+function centsFor(amounts) {
+  let most = 2;
+  for (const x of amounts) while (most < 4 && Math.abs(x * 10 ** most - Math.round(x * 10 ** most)) > 1e-6 * 10 ** most) most += 1;
+  return most;
+}
+
+const moneyIn = (x, decimals) => (known(x) ? (x && Math.abs(x) < 0.5 * 10 ** -decimals ? "<" : "") + `$${Math.max(x, x ? 10 ** -decimals : 0).toFixed(decimals)}` : "");
 
 function tokenCount(n) {
   if (!known(n)) return "";

@@ -58,7 +58,7 @@ function drawTimeline(tl) {
 
   if (tl.gutter > 10 && tl.laneH >= 12) {
     ctx.fillStyle = dim;
-    tl.info.lanes.forEach((name, i) => {
+    tl.laneNames.forEach((name, i) => {
       let text = visible(name);
       while (text.length > 1 && ctx.measureText(text).width > GUTTER - 8) text = text.slice(0, -2) + "…";
       ctx.fillText(text, 0, laneY(i) + barH / 2);
@@ -88,9 +88,11 @@ function drawTimeline(tl) {
   }
 
   // session boundaries
-  if (tl.mode !== "steps") {
+  {
     for (const s of tl.info.sessions) {
-      const x = Math.round(X(tl.at(s.ms))) + 0.5;
+      const row = tl.mode === "steps" ? tl.rows.findIndex((r) => r.o > s.offset) : 0;
+      if (row < 0) continue;
+      const x = Math.round(X(tl.at(tl.mode === "steps" ? row - 0.05 : s.ms))) + 0.5;
       if (x < tl.gutter - 2 || x > width) continue;
       ctx.strokeStyle = dim;
       ctx.setLineDash([3, 3]);
@@ -126,7 +128,7 @@ function drawTimeline(tl) {
         const x = X(tl.at(t));
         if (x > width) break;
         const at = tl.info.started + t;
-        if (label(step < 1000 ? clock(at) + "." + String(Math.floor(((at % 1000) + 1000) % 1000 / 100)) : day(at) !== lastDay && lastDay !== "" ? `${shortDate(at)} ${hour(at)}` : hour(at), x, dim)) {
+        if (label(step < 1000 ? clock(at) + "." + String(Math.floor(((at % 1000) + 1000) % 1000)).padStart(3, "0").slice(0, step < 100 ? 3 : 1) : day(at) !== lastDay && lastDay !== "" ? `${shortDate(at)} ${hour(at)}` : hour(at), x, dim)) {
           lastDay = day(at);
           ctx.fillStyle = line;
           ctx.fillRect(Math.round(x), bottom + 1, 1, 3);
@@ -139,7 +141,7 @@ function drawTimeline(tl) {
   const patterns = {};
   const lastX = new Float64Array(tl.lanes).fill(-1e9), late = [];
   const paint = (i, x, w) => {
-    const r = tl.rows[i], y = laneY(r.lane || 0), fill = FILL[kindFill(r)];
+    const r = tl.rows[i], y = laneY(tl.lane(i)), fill = FILL[kindFill(r)];
     ctx.beginPath();
     const round = w >= 5 ? 2 : 0;
     if (round) ctx.roundRect(x, y, w, barH, round); else ctx.rect(x, y, w, barH);
@@ -188,7 +190,7 @@ function drawTimeline(tl) {
     if (!at) continue;
     const x = X(at[0]), full = at[1] - at[0];
     if (x > width || x + full < -4) continue;
-    const lane = tl.rows[i].lane || 0, w = Math.max(tl.least(i), full > 4 ? full - 1 : full);
+    const lane = tl.lane(i), w = Math.max(tl.least(i), full > 4 ? full - 1 : full);
     if (hasFlag(tl.rows[i], "e") || tl.rows[i].kind === "error") { late.push([i, x, w]); continue; }
     if (x + w <= lastX[lane] + 0.5) continue;
     lastX[lane] = x + w;
@@ -198,7 +200,7 @@ function drawTimeline(tl) {
 
   const at = tl.selected >= 0 && tl.rows[tl.selected] ? tl.place(tl.selected) : null;
   if (at) {
-    const x = X(at[0]), w = Math.max(tl.least(tl.selected), at[1] - at[0] - 1), y = laneY(tl.rows[tl.selected].lane || 0);
+    const x = X(at[0]), w = Math.max(tl.least(tl.selected), at[1] - at[0] - 1), y = laneY(tl.lane(tl.selected));
     ctx.strokeStyle = back;
     ctx.lineWidth = 2;
     ctx.beginPath();

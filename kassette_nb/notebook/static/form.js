@@ -1,11 +1,10 @@
 // Answers built from a schema: one input for each field, or a JSON editor. Numbers leave as typed; Python reads them.
 
 class AnswerForm {
-  constructor(form) {
-    this.form = form;
-    this.inputs = [];
+  constructor(form, onInput) {
+    Object.assign(this, { form, inputs: [] });
     this.node = el("div.k-fields");
-    if (form.kind === "fields") for (const field of form.fields) this.addField(field);
+    if (form.kind === "fields" || form.kind === "value") for (const field of form.fields) this.inputs.push(this.addField(field, this.node));
     else {
       this.area = el("textarea.k-in.k-area", { "aria-label": "answer as JSON", rows: "4", spellcheck: "false", placeholder: "answer as JSON, for example {\"approved\": true}" });
       this.node.append(this.area);
@@ -13,38 +12,65 @@ class AnswerForm {
     }
     this.problem = el("div.k-problemline", { role: "alert", hidden: true });
     this.node.append(this.problem);
+    for (const type of ["input", "change"]) this.node.addEventListener(type, () => onInput && onInput());
   }
 
-  addField(field) {
-    const id = uid("k-field"), name = field.label || field.name, first = field.default;
-    let input;
+  /** Returns {field, input} or, for an object, {field, inputs}. */
+  addField(field, into) {
+    const id = uid("k-field"), name = field.label || field.name;
+    const hint = field.description ? el("div.k-dim.k-hint", { id: id + "-h" }, field.description) : null;
+    const mark = field.required ? el("span.k-dim", { title: "required" }, " *") : null;
+    if (field.type === "object") {
+      const box = el("fieldset.k-group-field", null, el("legend", null, name, mark), hint), inputs = [];
+      for (const inner of field.fields) inputs.push(this.addField(inner, box));
+      into.append(box);
+      return { field, inputs };
+    }
+    if (field.type === "choices") {
+      const given = field.default || [];
+      const boxes = field.options.map((text) => el("input", { type: "checkbox", value: text, checked: given.includes(text) }));
+      const box = el("div.k-choices", { role: "group", "aria-label": name }, boxes.map((b, i) => el("label.k-check", null, b, field.options[i])));
+      into.append(el("div.k-field", null, el("span.k-fieldname", null, name, mark), el("div", null, box, hint)));
+      return { field, input: boxes[0] || box, boxes };
+    }
+    const input = this.makeInput(field, id);
+    if (field.required) input.setAttribute("aria-required", "true");
+    if (hint) input.setAttribute("aria-describedby", id + "-h");
+    into.append(el("div.k-field", null, el("label", { for: id }, name, mark), el("div", null, input, hint)));
+    return { field, input };
+  }
+
+  makeInput(field, id) {
+    const first = field.default;
     if (field.type === "enum" || field.type === "boolean") {
       const options = field.type === "boolean" ? ["true", "false"] : field.options || [];
       const words = { true: "yes", false: "no" };
-      input = el("select.k-in", { id }, el("option", { value: "" }, field.required ? "choose …" : "(leave out)"), options.map((o, i) => {
+      const input = el("select.k-in", { id }, el("option", { value: "" }, field.required ? "choose …" : "(leave out)"), options.map((o, i) => {
         const option = el("option", { value: String(i) }, field.type === "boolean" ? words[o] : o);
         option.answer = o;
         return option;
       }));
       if (known(first)) input.selectedIndex = options.indexOf(first) + 1;
-    } else if (field.type === "text") {
-      input = el("textarea.k-in.k-area", { id, rows: "3", value: known(first) ? first : "" });
-    } else {
-      const number = field.type === "integer" || field.type === "number";
-      input = el("input.k-in", { id, type: "text", inputmode: field.type === "integer" ? "numeric" : number ? "decimal" : null, value: known(first) ? first : "", spellcheck: number ? "false" : null });
+      return input;
     }
-    if (field.required) input.setAttribute("aria-required", "true");
-    const hint = field.description ? el("div.k-dim.k-hint", { id: id + "-h" }, field.description) : null;
-    if (hint) input.setAttribute("aria-describedby", id + "-h");
-    const kind = { integer: "whole number", number: "number" }[field.type];
-    if (kind) input.setAttribute("placeholder", kind);
-    this.inputs.push({ field, input });
-    this.node.append(el("div.k-field", null, el("label", { for: id }, name, field.required ? el("span.k-dim", null, " · required") : null), el("div", null, input, hint)));
+    if (field.type === "text" || field.type === "list" || field.type === "json") {
+      const holder = { list: "one a line", json: "JSON" }[field.type];
+      const value = Array.isArray(first) ? first.join("\n") : known(first) ? first : "";
+      return el("textarea.k-in", { id, rows: "2", value, placeholder: holder, spellcheck: field.type === "text" ? null : "false", class: field.type === "json" ? "k-in k-area" : "k-in k-lines" });
+    }
+    const number = field.type === "integer" || field.type === "number";
+    const holder = { integer: "whole number", number: "number", datetime: "2026-11-30T12:00:00Z" }[field.type];
+    return el("input.k-in", { id, type: field.type === "date" ? "date" : "text", inputmode: field.type === "integer" ? "numeric" : number ? "decimal" : null, value: known(first) ? first : "", spellcheck: number ? "false" : null, placeholder: holder, class: number || field.type === "date" ? "k-in k-short" : "k-in" });
   }
 
-  text(input) {
+  text({ field, input, boxes }) {
+    if (boxes) return boxes.filter((b) => b.checked).map((b) => b.value);
+    if (field.type === "list") return input.value.split("\n").filter((t) => t.trim());
     return input.tagName === "SELECT" ? (input.selectedIndex > 0 ? input.options[input.selectedIndex].answer : "") : input.value;
   }
+
+  /** What is filled in now, without a word about what is missing. */
+  draft() { return this.area ? { value_text: this.area.value } : { fields: this.collect(this.inputs, () => true) || {} }; }
 
   /** {fields} or {value_text}; null when something is missing, which is then said beside the form. */
   read() {
@@ -53,18 +79,39 @@ class AnswerForm {
       if (this.area.value.trim()) return { value_text: this.area.value };
       return this.refuse(this.area, "write the answer as JSON first");
     }
-    const fields = {};
-    for (const { field, input } of this.inputs) {
-      const text = this.text(input);
-      input.removeAttribute("aria-invalid");
-      if (text === "") {
-        if (field.required && field.type !== "string" && field.type !== "text") return this.refuse(input, `${field.label || field.name} is required`);
-        if (!field.required) continue;
-      } else if (field.type === "integer" && !/^\s*[+-]?\d+\s*$/.test(text)) return this.refuse(input, `${field.label || field.name} takes a whole number`);
-      else if (field.type === "number" && !/^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$/.test(text)) return this.refuse(input, `${field.label || field.name} takes a number`);
-      fields[field.name] = text;
+    const fields = this.collect(this.inputs, (given, text) => this.check(given, text));
+    return fields && { fields };
+  }
+
+  collect(inputs, check) {
+    const out = {};
+    for (const given of inputs) {
+      const { field } = given;
+      if (given.inputs) {
+        const inner = this.collect(given.inputs, field.required || this.touched(given.inputs) ? check : () => true);
+        if (inner === null) return null;
+        if (Object.keys(inner).length || field.required) out[field.name] = inner;
+        continue;
+      }
+      const text = this.text(given);
+      given.input.removeAttribute("aria-invalid");
+      if (!check(given, text)) return null;
+      if (text.length || field.required) out[field.name] = text;
     }
-    return { fields };
+    return out;
+  }
+
+  touched(inputs) { return inputs.some((g) => (g.inputs ? this.touched(g.inputs) : this.text(g).length > 0)); }
+
+  check({ field, input }, text) {
+    const name = field.label || field.name;
+    if (!text.length) {
+      if (field.required && field.type !== "string" && field.type !== "text" && field.type !== "list" && field.type !== "choices") return this.refuse(input, `${name} is required`) || false;
+      return true;
+    }
+    if (field.type === "integer" && !/^\s*[+-]?\d+\s*$/.test(text)) return this.refuse(input, `${name} takes a whole number`) || false;
+    if (field.type === "number" && !/^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$/.test(text)) return this.refuse(input, `${name} takes a number`) || false;
+    return true;
   }
 
   refuse(input, text) {

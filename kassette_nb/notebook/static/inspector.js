@@ -1,11 +1,17 @@
 // The inspector: what the selected step got and gave, and what can be done from it.
 
+/** The answer that was not given: yes for no, no for yes; anything else to be changed by hand. Text in, text out. */
+function otherAnswer(text) {
+  const yes = /^(\s*\{[^{}]*"approved"\s*:\s*|\s*)(true|false)\b/;
+  return text.replace(yes, (_, before, word) => before + (word === "true" ? "false" : "true"));
+}
+
 const PARTS = [["result", "Result"], ["args", "Arguments"], ["usage", "Usage"], ["entry", "Entry"]];
 const NO_STEP = new Set(["suspend", "resume", "intent", "note", "error", "complete", "cancel", "start", "other"]);
 
 class Inspector {
-  constructor(ctx, { onLine, onTouch, onMode }) {
-    Object.assign(this, { ctx, onLine, onTouch, onMode, row: null, part: "result", cache: new Map(), asked: new Map(), mode: null, drafts: new Map() });
+  constructor(ctx, { onLine, onTouch, onMode, askLine }) {
+    Object.assign(this, { ctx, onLine, onTouch, onMode, onAsk: askLine, row: null, part: "result", cache: new Map(), asked: new Map(), mode: null, drafts: new Map() });
     this.tabs = PARTS.map(([part, name]) => {
       const tab = button(name, () => this.choosePart(part), { kind: "k-tab", role: "tab", id: uid("k-tab") });
       tab.dataset.part = part;
@@ -22,12 +28,13 @@ class Inspector {
     });
     this.again = button("Run again from here", () => this.openEditor("fork"), { kind: "k-btn.k-small", "aria-expanded": "false" });
     this.change = button("Change its result…", () => this.openEditor("override"), { kind: "k-btn.k-small", "aria-expanded": "false" });
-    for (const [node, verb] of [[this.again, "fork"], [this.change, "override"]]) {
+    this.other = button("Also try another answer…", () => this.openEditor("other"), { kind: "k-btn.k-small", "aria-expanded": "false" });
+    for (const [node, verb] of [[this.again, "fork"], [this.change, "override"], [this.other, "other"]]) {
       for (const type of ["focus", "mouseenter"]) node.addEventListener(type, () => this.hint(verb));
       for (const type of ["blur", "mouseleave"]) node.addEventListener(type, () => this.hint(this.mode));
     }
     this.why = el("span.k-dim.k-why");
-    this.actions = el("span.k-actions", null, this.why, this.again, this.change);
+    this.actions = el("span.k-actions", null, this.why, this.other, this.again, this.change);
     this.facts = el("span.k-factline");
     this.view = new ValueView({ onMore: () => this.ask("more"), label: "value of the step" });
     this.editor = this.makeEditor();
@@ -49,7 +56,9 @@ class Inspector {
     this.shut = button("close", () => this.openEditor(null), { kind: "k-link" });
     this.controls = el("div.k-formrow", null, this.go, this.only, this.label, this.areaHint, this.shut);
     this.act = new Act(this.ctx, this.controls, { keep: true });
-    this.area.addEventListener("input", () => { if (this.row) this.drafts.set(this.row.o, this.area.value); });
+    this.area.addEventListener("input", () => { if (this.row) this.drafts.set(this.draftKey(), this.area.value); this.askLine(true); });
+    this.label.addEventListener("input", () => this.askLine(true));
+    for (const [node, start] of [[this.go, true], [this.only, false]]) for (const type of ["focus", "mouseenter"]) node.addEventListener(type, () => this.askLine(start));
     return el("div.k-editor", { hidden: true, role: "group", "aria-label": "fork" }, this.says, this.area, this.controls, this.act.status, this.cannot);
   }
 
@@ -72,7 +81,7 @@ class Inspector {
   drawHead() {
     const { row, info } = this;
     if (!row) { put(this.facts, "no step selected"); show(this.actions, false); return; }
-    const key = JSON.stringify([row, info.started, this.line("value")]);
+    const key = JSON.stringify([row, info.started]);
     refill(this.facts, key, () => {
       const parts = [row.kind, el("span.k-mono", null, row.id)];
       if (known(row.t0) && info.started) parts.push(timeNode(new Date(Date.parse(info.started) + row.t0).toISOString()));
@@ -80,21 +89,22 @@ class Inspector {
       if (known(row.c)) parts.push(money(row.c));
       if (row.o < info.copied) parts.push("copied");
       if (hasFlag(row, "v")) parts.push("✎ edited");
+      if (actsNow(row)) parts.push(info.live ? "▶ acts now" : "not finished");
       parts.push(`entry ${row.o}`);
-      const code = this.line("value");
-      if (code) parts.push(el("code.k-mono", null, code));
       return parts.flatMap((p, i) => (i ? [" · ", p] : [p]));
     });
-    const step = !NO_STEP.has(row.kind);
+    const step = !NO_STEP.has(row.kind), answered = row.kind === "suspend" && hasFlag(row, "a");
     const reason = info.can && info.can.fork !== true && info.can.fork ? info.can.fork : "";
-    show(this.actions, step);
+    show(this.actions, step || answered || hasFlag(row, "?"));
     show(this.again, !reason);
-    show(this.change, !reason);
+    show(this.change, !reason && step);
+    show(this.other, !reason && answered);
     put(this.why, reason ? `no fork: ${reason}` : "");
     tip(this.why, reason);
     const name = row.id.length > 18 ? "this step" : row.id;
-    put(this.again, `Run again from ${name}`);
-    tip(this.again, `a new run that keeps what is before ${row.id} and runs it again`);
+    put(this.again, answered ? "Ask again" : `Run again from ${name}`);
+    tip(this.again, `a new run that keeps what is before ${row.id} and ${answered ? "asks" : "runs"} it again`);
+    for (const tab of this.tabs) put(tab, row.kind === "suspend" ? { result: "Answer", args: "Context", usage: "Usage", entry: "Entry" }[tab.dataset.part] : PARTS.find((p) => p[0] === tab.dataset.part)[1]);
   }
 
   drawTabs() {
@@ -154,17 +164,22 @@ class Inspector {
     return value && value.lines ? value.lines[verb] || "" : "";
   }
 
-  hint(verb) { this.onLine(verb ? this.line(verb) : null, this.line("value")); }
+  hint(verb) {
+    if (verb && verb === this.mode && this.filled === this.row.o) { this.askLine(true); return; }
+    this.onLine(verb ? this.line(verb) : null, this.line("value"));
+  }
 
-  openEditor(mode) {
+  openEditor(mode, stay) {
     if (mode && !this.row) return;
+    if (stay && this.mode === mode) return;
     if (this.act.waiting) return;
     this.act.reset(false);
     this.onTouch();
-    const back = this.editor.contains(document.activeElement) ? (this.mode === "override" ? this.change : this.again) : null;
+    const back = this.editor.contains(document.activeElement) ? { override: this.change, other: this.other }[this.mode] || this.again : null;
     this.mode = mode && mode === this.mode ? null : mode;
     show(this.editor, !!this.mode);
-    this.node.classList.toggle("k-overriding", this.mode === "override");
+    this.node.classList.toggle("k-overriding", this.mode === "override" || this.mode === "other");
+    this.other.setAttribute("aria-expanded", String(this.mode === "other"));
     this.onMode(!!this.mode);
     this.again.setAttribute("aria-expanded", String(this.mode === "fork"));
     this.change.setAttribute("aria-expanded", String(this.mode === "override"));
@@ -174,12 +189,13 @@ class Inspector {
     if (!this.cache.has(key) && !this.asked.has(key)) this.ask("value", "result");
     this.fillEditor();
     this.hint(this.mode);
-    (this.mode === "override" ? this.area : this.go.disabled ? this.only : this.go).focus({ preventScroll: true });
+    (this.mode !== "fork" ? this.area : this.go.disabled ? this.only : this.go).focus({ preventScroll: true });
   }
 
   fillEditor() {
-    const value = this.cache.get(`${this.row.o}/result`), edit = this.mode === "override";
-    const says = value && (edit && value.override_text ? value.override_text : value.fork_text);
+    const value = this.cache.get(`${this.row.o}/result`), edit = this.mode !== "fork";
+    const says = value && (this.mode === "override" ? value.override_text : this.mode === "other" ? value.other_text : value.fork_text);
+    this.area.setAttribute("aria-label", this.mode === "other" ? "the other answer as JSON" : "the new result");
     refill(this.says, `${says}/${edit}/${this.row.id}`, () => ticked(says || (edit ? `a new run that keeps what came before, puts your value in place of the result of ${this.row.id}, and goes on from there` : `a new run that keeps what came before ${this.row.id} and runs it again live`)));
     show(this.area, edit);
     const cannot = this.info.can && typeof this.info.can.start_fork === "string" ? this.info.can.start_fork : "";
@@ -192,15 +208,27 @@ class Inspector {
     if (value.truncated) { if (!this.whole) { this.whole = true; this.ask("more", "result"); } return; }
     this.whole = false;
     this.filled = this.row.o;
-    const draft = this.drafts.get(this.row.o);
+    const draft = this.drafts.get(this.draftKey());
     if (draft !== undefined) this.area.value = draft;
+    else if (this.mode === "other") this.area.value = otherAnswer(value.text || "");
     else if (this.area.value !== (value.text || "")) this.area.value = value.format === "none" || value.format === "image" || hasFlag(this.row, "e") ? "" : value.text || "";
     this.format = json ? "json" : "text";
+    this.askLine(true);
   }
 
+  draftKey() { return `${this.row.o}/${this.mode}`; }
+
+  message(start) {
+    const edit = this.mode !== "fork";
+    return { verb: this.mode === "other" ? "other" : "fork", offset: this.row.o, override_text: edit ? this.area.value : null, override_format: edit ? this.format : null, start, label: this.label.value.trim() || null };
+  }
+
+  /** The code for the fork as it stands in the editor; the kernel writes it. */
+  askLine(start) { if (this.row && this.mode && (this.mode === "fork" || this.filled === this.row.o)) this.onAsk(this.message(start)); }
+
   fork(start) {
-    const edit = this.mode === "override";
+    const edit = this.mode !== "fork";
     if (edit && this.filled !== this.row.o) { put(this.areaHint, "the recorded result has not arrived yet"); return; }
-    this.act.run({ verb: "fork", offset: this.row.o, override_text: edit ? this.area.value : null, override_format: edit ? this.format : null, start, label: this.label.value.trim() || null });
+    this.act.run(this.message(start));
   }
 }

@@ -30,7 +30,8 @@ class StepList {
       const item = this.itemOf[this.selected], was = this.room || 0;
       const inView = item >= 0 && item * ROW_H >= this.box.scrollTop - ROW_H && item * ROW_H < this.box.scrollTop + was;
       this.room = this.box.clientHeight;
-      if (inView) this.scrollTo(this.selected);
+      if (inView || this.wanted === this.selected) this.scrollTo(this.selected);
+      this.wanted = null;
       this.draw();
     });
     this.observer.observe(this.box);
@@ -42,7 +43,9 @@ class StepList {
     Object.assign(this, { rows, info });
     const longest = rows.reduce((n, r) => Math.max(n, r.id.length), 0);
     this.node.style.setProperty("--k-idw", `${Math.min(Math.max(longest, 6), 18)}ch`);
-    this.node.style.setProperty("--k-tw", rows.some((r) => known(r.d) || hasFlag(r, "w")) ? "54px" : "0px");
+    this.node.style.setProperty("--k-tw", rows.some((r) => known(r.d) || known(r.t0)) ? "54px" : "0px");
+    this.decimals = centsFor(rows.map((r) => r.c).filter(known));
+    this.drawn = Date.now();
     this.build();
     this.draw();
   }
@@ -142,11 +145,29 @@ class StepList {
     tip(node.id, r.id.length > 12 ? r.id : "");
     put(node.text, preview);
     tip(node.text, preview.length > 24 ? preview : "");
-    put(node.cost, money(r.c));
-    const waits = hasFlag(r, "w");
-    put(node.time, known(r.d) ? duration(r.d) : waits && this.info.now && known(r.t0) ? roughly(this.info.now - r.t0) : known(r.t0) && !known(r.t1) && r.kind !== "suspend" && this.info.live ? "▶" : "");
+    put(node.cost, moneyIn(r.c, this.decimals));
+    put(node.time, this.timeOf(r));
     node.box.setAttribute("aria-label", visible(`${r.id}, ${r.kind}, ${preview}${known(r.d) ? ", " + duration(r.d) : ""}`));
   }
+
+  /** How long it took, or takes: what waits or runs now ticks. */
+  timeOf(r) {
+    if (known(r.d)) return duration(r.d);
+    if (!known(r.t0) || known(r.t1)) return "";
+    const now = this.info.now + Date.now() - this.drawn;
+    if (hasFlag(r, "w")) return roughly(now - r.t0);
+    return this.info.live && actsNow(r) ? `▶ ${roughly(now - r.t0)}` : "";
+  }
+
+  tick() {
+    for (const node of this.pool) {
+      const r = node.box.hidden ? null : this.rows[node.box.dataset.row];
+      if (r && !known(r.d) && known(r.t0)) put(node.time, this.timeOf(r));
+    }
+  }
+
+  /** Scroll to row i, as soon as there is room to scroll in. */
+  bring(i) { if (this.box.clientHeight) this.scrollTo(i); else this.wanted = i; }
 
   /** Select row i. user: chosen by a person. */
   choose(i, user = true, scroll = true) {

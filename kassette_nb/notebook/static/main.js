@@ -1,5 +1,5 @@
 // The view: one root, a component for each of the traits `main` and `detail`, and the messages between them and the kernel.
-// Files are joined in this order: dom marks act value draw timeline list inspector form question head panel browser compare main.
+// The order in which the files are joined stands in view.py.
 
 const COMPONENTS = { panel: Panel, browser: Browser, compare: Compare };
 
@@ -86,7 +86,7 @@ class Slot {
 
 class View {
   constructor(model, host) {
-    Object.assign(this, { model, offline: "", hiddenSince: 0 });
+    Object.assign(this, { model, offline: "", hiddenSince: 0, id: uid("view") });
     this.root = el("div.kas", { lang: "en" });
     this.slots = { main: new Slot(this, "main"), detail: new Slot(this, "detail") };
     this.root.append(this.slots.main.node, this.slots.detail.node);
@@ -115,7 +115,7 @@ class View {
   /** Sends, and says whether it went out: after a restart of the kernel send throws "Cannot send". */
   send(msg) {
     try {
-      this.model.send(msg);
+      this.model.send({ ...msg, view: this.id });
       if (this.gone) { this.gone = false; this.setOffline(""); }
       return true;
     } catch (error) {
@@ -182,6 +182,7 @@ class View {
     for (const [name, fn] of this.listeners) this.model.off(name, fn);
     this.stopTheme();
     this.sizes.disconnect();
+    for (const slot of this.all()) if (slot.component) this.send({ ch: slot.ch, type: "gone" });
     for (const slot of this.all()) slot.drop();
     this.root.remove();
   }

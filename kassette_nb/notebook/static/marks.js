@@ -27,6 +27,9 @@ const isWait = (row) => row.kind === "suspend" || row.kind === "sleep" || row.ki
 const hasFlag = (row, flag) => !!row.x && row.x.includes(flag);
 const kindFill = (row) => (hasFlag(row, "?") ? "wait" : KIND_FILL[row.kind] || "step");
 
+/** A tool that was started and has not returned, in a run that runs. */
+const actsNow = (row) => row.kind === "intent" && !row.x;
+
 /** The small sign in front of a row: a shape for calls (llm round, tool square, step diamond), a glyph for the rest. */
 function fillSign(node, row, copied) {
   const glyph = hasFlag(row, "?") ? "?" : KIND_SIGN[row.kind] || "";

@@ -3,13 +3,14 @@
 class Panel {
   constructor(ctx, summary, { closable = false } = {}) {
     Object.assign(this, { ctx, rows: [], selected: -1, pinned: false, byText: null, arrived: Date.now(), codeHint: null });
-    this.head = new PanelHead(ctx, { closable });
+    this.head = new PanelHead(ctx, { closable, onLine: (line) => this.codeLine(line), onStale: (offset) => { this.goTo(offset); this.inspector.openEditor("fork", true); } });
     const touch = () => { this.pinned = true; };
     this.questions = new Questions(ctx, {
       by: (text) => { if (text !== undefined) this.byText = text; return this.byText === null ? this.summary.by || "" : this.byText; },
       can: () => (this.summary.can || {}).answer,
       offsetOf: (q) => this.offsetOf(q),
-      onLine: (line) => this.codeLine(line),
+      onLine: (line) => { this.lineAsked = null; this.codeLine(line); },
+      askLine: debounce((msg) => { this.lineAsked = uid("line"); ctx.send({ type: "line", n: this.lineAsked, ...msg }); }, 120),
       onOffset: (offset) => this.goTo(offset),
       onForm: (on) => this.node && this.node.classList.toggle("k-withform", on),
       onShow: (q) => { if (q) this.goTo(this.offsetOf(q)); },
@@ -20,12 +21,14 @@ class Panel {
       onSearch: (text) => ctx.send({ type: "search", text }),
       onEnter: () => this.inspector.view.body.focus(),
     });
-    this.inspector = new Inspector(ctx, { onTouch: touch, onMode: (on) => this.node.classList.toggle("k-editing", on), onLine: (line, base) => { this.baseLine = base; this.codeLine(line); } });
+    this.printed = el("pre", { tabindex: "0" });
+    this.printedBox = el("details.k-printed", { hidden: true }, this.printedHead = el("summary"), this.printed);
+    this.inspector = new Inspector(ctx, { onTouch: touch, onMode: (on) => this.node.classList.toggle("k-editing", on), askLine: (msg) => this.questions.hooks.askLine(msg), onLine: (line, base) => { this.baseLine = base; this.codeLine(line); } });
     this.code = el("code.k-code");
     this.asOf = el("span.k-dim.k-asof");
     this.foot = el("div.k-foot", null, this.code, copyButton(() => this.code.textContent, () => this.code), this.asOf);
     this.node = el("div.k-panel", { role: "group" }, this.head.node, this.questions.node, this.timeline.node,
-      el("div.k-body", null, this.list.node, this.inspector.node), this.foot);
+      el("div.k-body", null, this.list.node, this.inspector.node), this.printedBox, this.foot);
     this.list.box.addEventListener("wheel", touch, { passive: true });
     this.timer = setInterval(() => this.tick(), 1000);
     // The newest rows come with the summary, so that the panel stands at once; the rest follow.
@@ -40,6 +43,7 @@ class Panel {
   update(summary) {
     this.summary = summary;
     this.arrived = Date.now();
+    if (!summary.going_on) this.beat = 0;
     this.node.setAttribute("aria-label", visible(`run ${summary.label || summary.run_id}, ${summary.state}`));
     this.head.update(summary, (offset) => this.goTo(offset));
     this.questions.update(summary);
@@ -67,7 +71,7 @@ class Panel {
       started, now, live: s.state === "running", lanes: s.lanes || [], copied: s.copied || 0, copiedText: s.copied_text, can: s.can,
       sessions: (s.sessions || []).map((x) => ({ ...x, ms: x.at && started !== null ? Date.parse(x.at) - started : 0 })),
       marks: (s.sessions || []).filter((x, i) => x.at && started !== null && (i > 0 || s.copied) && !(x.offset < (s.copied || 0)))
-        .map((x) => ({ ms: Date.parse(x.at) - started, text: `${words[x.by] || x.by || "session"} ${clock(Date.parse(x.at))}` })),
+        .map((x) => ({ ms: Date.parse(x.at) - started, offset: x.offset, text: `${words[x.by] || x.by || "session"} ${clock(Date.parse(x.at))}` })),
     };
   }
 
@@ -83,7 +87,7 @@ class Panel {
     if (i !== this.list.selected || !this.pinned) {
       const moved = this.rows[i] && this.rows[i].o !== this.offset;
       this.list.selected = i;
-      if (moved) this.list.scrollTo(i);
+      if (moved || !this.pinned) this.list.bring(i);
       this.list.draw();
     }
     this.select(i);
@@ -137,7 +141,7 @@ class Panel {
     this.offset = this.rows[i] ? this.rows[i].o : undefined;
     this.timeline.select(i, true);
     const s = this.summary;
-    this.inspector.select(this.rows[i] || null, { started: s.started, copied: s.copied || 0, can: s.can });
+    this.inspector.select(this.rows[i] || null, { started: s.started, copied: s.copied || 0, can: s.can, live: s.state === "running" });
     this.inspector.hint(this.inspector.mode);
   }
 
@@ -149,7 +153,20 @@ class Panel {
     tip(this.code, text);
   }
 
-  tick() { this.head.tick(this.summary, this.rows, this.arrived); }
+  tick() {
+    this.head.tick(this.summary, this.rows, this.arrived, this.beat);
+    if (this.summary.state === "running" || this.summary.state === "suspended") this.list.tick(Date.now() - this.arrived);
+  }
+
+  /** What the agent printed while it ran in the background. */
+  setPrinted(msg) {
+    const text = ((msg.whole ? "" : this.printed.textContent) + visible(msg.text)).slice(-40000);
+    const stays = this.printed.scrollTop + this.printed.clientHeight < this.printed.scrollHeight - 4;
+    this.printed.textContent = text;
+    put(this.printedHead, `printed by the run · ${plural(text.replace(/\n$/, "").split("\n").length, "line")}`);
+    if (this.printedBox.hidden) { this.printedBox.open = true; show(this.printedBox, true); }
+    if (!stays) this.printed.scrollTop = this.printed.scrollHeight;
+  }
 
   said() {
     const s = this.summary, words = this.ctx.offline();
@@ -160,6 +177,9 @@ class Panel {
   hear(msg) {
     if (msg.type === "rows") this.setRows(msg);
     else if (msg.type === "found") this.list.setFound(msg);
+    else if (msg.type === "beat") this.beat = Date.now();
+    else if (msg.type === "printed") this.setPrinted(msg);
+    else if (msg.type === "line") { if (msg.n === this.lineAsked && msg.text) this.codeLine(msg.text); }
     else if (msg.type === "value" || msg.type === "more") {
       if (msg.part === "context") this.questions.hear(msg);
       else this.inspector.hear(msg);

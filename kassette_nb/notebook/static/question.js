@@ -20,15 +20,16 @@ class QuestionCard {
 
     this.by = el("input.k-in.k-by", { id: uid("k-by"), type: "text", value: hooks.by(), size: "10", autocomplete: "off", spellcheck: "false" });
     this.note = el("input.k-in.k-note", { id: uid("k-note"), type: "text", placeholder: "note for the agent", "aria-label": "note for the agent", autocomplete: "off" });
-    this.by.addEventListener("input", () => hooks.by(this.by.value));
+    this.by.addEventListener("input", () => { hooks.by(this.by.value); this.askLine(); });
+    this.note.addEventListener("input", () => this.askLine());
     this.buttons = approval
       ? [this.answerButton("Approve", () => this.send("approve"), "approve"), this.answerButton("Reject", () => this.send("reject"), "reject")]
       : [this.answerButton("Answer", () => this.respond(), "respond")];
-    if (!approval) this.form = new AnswerForm(q.form);
+    if (!approval) this.form = new AnswerForm(q.form, () => this.askLine());
     this.why = el("span.k-dim");
     this.controls = el("div.k-formrow", null, this.buttons, el("label.k-dim", { for: this.by.id }, "by"), this.by, this.note, this.why);
     this.act = new Act(ctx, this.controls, { answer: true });
-    this.node = el(approval ? "div.k-card" : "div.k-card.k-wide", { role: "group" }, el("div.k-qhead", null, this.title, this.since), this.prompt, this.contextBox,
+    this.node = el(approval ? "div.k-card" : "div.k-card.k-formed", { role: "group" }, el("div.k-qhead", null, this.title, this.since), this.prompt, this.contextBox,
       this.form ? this.form.node : null, this.controls, this.act.status);
     this.update(q);
   }
@@ -39,10 +40,18 @@ class QuestionCard {
       fn();
     }, { kind: "k-btn.k-strong.k-answer" });
     const line = () => (this.q.lines && this.q.lines[verb]) || null;
-    for (const type of ["focus", "mouseenter"]) node.addEventListener(type, () => this.hooks.onLine(line()));
+    for (const type of ["focus", "mouseenter"]) node.addEventListener(type, () => { this.verb = verb; this.hooks.onLine(line()); this.askLine(); });
     for (const type of ["blur", "mouseleave"]) node.addEventListener(type, () => this.hooks.onLine(null));
     return node;
   }
+
+  /** The code line of the answer as it is filled in now; the kernel writes it. */
+  askLine() {
+    const verb = this.verb || (this.form ? "respond" : "approve");
+    this.hooks.askLine({ ...this.signed(), verb, ...(verb === "respond" ? this.form.draft() : null) });
+  }
+
+  signed() { return { id: this.q.id, event: this.q.event, by: this.by.value.trim() || null, note: this.note.value }; }
 
   /** Shown in place of another card, or newly: its buttons settle first. */
   appear() {
@@ -53,7 +62,7 @@ class QuestionCard {
 
   update(q) {
     this.q = q;
-    put(this.title, `? ${oneLine(q.id)}`);
+    put(this.title, q.budget ? "? budget spent" : `? ${oneLine(q.id)}`);
     this.node.setAttribute("aria-label", visible(`question ${q.id}`));
     refill(this.since, JSON.stringify([q.since, q.deadline, q.expired, new Date().toDateString()]), () => {
       const out = ["waiting since ", timeNode(q.since)];
@@ -79,6 +88,7 @@ class QuestionCard {
     const none = !value || (value.format === "none" && !value.note);
     show(this.contextBox, !none);
     this.node.classList.toggle("k-hasctx", !none);
+    this.node.classList.toggle("k-wide", !none && !!this.form);
     if (none) return;
     const better = this.value && !this.value.truncated && value.truncated && this.value.bytes === value.bytes; // the whole is here already
     if (better || (this.value && this.value.text === value.text && this.value.format === value.format)) return;
@@ -121,7 +131,7 @@ class QuestionCard {
   }
 
   send(verb, more) {
-    this.act.run({ verb, id: this.q.id, event: this.q.event, by: this.by.value.trim() || null, note: this.note.value, ...more });
+    this.act.run({ verb, ...this.signed(), ...more });
   }
 
   respond() {
@@ -134,30 +144,6 @@ class QuestionCard {
     this.act.destroy();
     (this.urls || []).forEach((u) => URL.revokeObjectURL(u));
   }
-}
-
-/** An effect that may or may not have happened: shown in amber; what to do about it stands in code for now. */
-class DoubtCard {
-  constructor() {
-    this.title = el("span.k-qtitle");
-    this.since = el("span.k-qsince");
-    this.text = el("div.k-prompt");
-    this.args = el("div.k-ctx.k-value", { tabindex: "0", role: "region", "aria-label": "arguments of the call in doubt" });
-    this.node = el("div.k-card", { role: "group" }, el("div.k-qhead", null, this.title, this.since), this.text, el("div.k-ctxbox", null, this.args));
-  }
-
-  update(d) {
-    put(this.title, `? in doubt · ${oneLine(d.name)}`);
-    refill(this.since, d.since, () => ["started ", timeNode(d.since)]);
-    put(this.text, `${oneLine(d.id)} started and no result is recorded: it may have acted or not.${known(d.attempt) ? ` Attempt ${d.attempt}.` : ""}${d.key ? ` Key ${d.key}` : ""}`);
-    if (d.args && this.shown !== d.args.text) {
-      this.shown = d.args.text;
-      this.args.replaceChildren(valueBody(d.args));
-    }
-  }
-
-  appear() {}
-  destroy() {}
 }
 
 class Questions {
@@ -188,7 +174,7 @@ class Questions {
     for (const [key, data] of wanted) {
       let card = this.cards.get(key);
       if (!card) {
-        card = key[0] === "q" ? new QuestionCard(this.ctx, data, this.hooks) : new DoubtCard();
+        card = key[0] === "q" ? new QuestionCard(this.ctx, data, this.hooks) : new DoubtCard(this.ctx, data, this.hooks);
         card.name = key[0] === "q" ? data.id : data.name;
         this.cards.set(key, card);
         show(card.node, false);
@@ -201,7 +187,7 @@ class Questions {
     const several = keys.length > 1;
     show(this.pager, several);
     refill(this.pager, several ? JSON.stringify(keys) : "", () => [el("span.k-dim", null, `${keys.length} open`), ...keys.map((key) => {
-      const tab = button(this.cards.get(key).name, () => { this.show(key); this.hooks.onShow(this.q(key)); }, { kind: "k-tab", role: "tab" });
+      const tab = button(`${key[0] === "d" ? "in doubt: " : ""}${this.cards.get(key).name}`, () => { this.show(key); this.hooks.onShow(this.q(key)); }, { kind: "k-tab", role: "tab" });
       tab.card = key;
       return tab;
     })]);
@@ -260,7 +246,7 @@ class Questions {
 
   hear(msg) {
     for (const card of this.cards.values()) {
-      if (card.q && this.hooks.offsetOf(card.q) === msg.offset && msg.part === "context") card.setContext(msg);
+      if (card.setContext && this.hooks.offsetOf(card.q) === msg.offset) card.setContext(msg);
     }
   }
 

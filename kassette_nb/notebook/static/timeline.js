@@ -1,6 +1,6 @@
 // The timeline: one canvas, a lane per branch. The axis is working time with waits folded to a break, wall time, or steps.
 
-const BREAK_W = 56, GUTTER = 52, AXIS_H = 17, TOP = 5, MIN_BAR = 1.5;
+const BREAK_W = 56, GUTTER = 64, AXIS_H = 17, TOP = 5, MIN_BAR = 1.5, MOST_LANES = 24;
 
 /** Stretches of time in which something works, and the breaks between them. Pure; tested by hand through Timeline. */
 function timePieces(rows, ends, fold) {
@@ -78,7 +78,7 @@ class Timeline {
     this.axis.value = this.mode;
     this.axis.title = can ? "" : "no start times are recorded: steps in order";
     this.doubt = rows.some((r) => hasFlag(r, "?"));
-    this.lanes = Math.max(1, info.lanes.length, 1 + rows.reduce((n, r) => Math.max(n, r.lane || 0), 0));
+    this.setLanes();
     this.laneH = this.lanes <= 3 ? 24 : this.lanes <= 5 ? 17 : Math.max(4, Math.floor(84 / this.lanes));
     this.height = TOP + this.lanes * this.laneH + AXIS_H;
     this.canvas.style.height = this.height + "px";
@@ -86,6 +86,16 @@ class Timeline {
     this.drawLegend();
     this.draw();
   }
+
+  /** A lane for each branch that recorded anything; very many share the last ones. */
+  setLanes() {
+    const used = [...new Set(this.rows.map((r) => r.lane || 0))].sort((a, b) => a - b);
+    this.laneOf = new Map(used.map((lane, i) => [lane, used.length > MOST_LANES ? Math.floor(i * MOST_LANES / used.length) : i]));
+    this.laneNames = used.length > MOST_LANES ? [] : used.map((lane) => (this.info.lanes || [])[lane] || "");
+    this.lanes = Math.max(1, Math.min(used.length, MOST_LANES));
+  }
+
+  lane(i) { return this.laneOf.get(this.rows[i].lane || 0) || 0; }
 
   layout() {
     if (this.mode === "steps") this.pieces = [{ a: 0, b: Math.max(1, this.rows.length) - 0.1, brk: false }];
@@ -106,7 +116,7 @@ class Timeline {
   share(e) { const box = this.canvas.getBoundingClientRect(); return (e.clientX - box.left - this.gutter) / Math.max(1, this.plotW); }
 
   measure() {
-    this.gutter = this.lanes > 1 || (this.info.lanes[0] && this.info.lanes[0] !== "main") ? GUTTER : 6;
+    this.gutter = this.lanes > 1 || (this.laneNames[0] && this.laneNames[0] !== "main") ? GUTTER : 6;
     this.plotW = Math.max(40, (this.holder.clientWidth || 600) - this.gutter - (this.doubt ? 20 : 7));
     this.breakW = this.breaks ? Math.min(BREAK_W, (this.plotW * 0.45) / this.breaks) : 0;
     this.scale = ((this.plotW - this.breaks * this.breakW) / this.work) * this.zoom;
@@ -187,7 +197,7 @@ class Timeline {
     const x = e.clientX - box.left - this.gutter + this.left, lane = Math.floor((e.clientY - box.top - TOP) / this.laneH);
     let best = -1, near = 5;
     for (let i = 0; i < this.rows.length; i++) {
-      if ((this.rows[i].lane || 0) !== lane) continue;
+      if (this.lane(i) !== lane) continue;
       const at = this.place(i);
       if (!at) continue;
       const gap = x < at[0] ? at[0] - x : x > at[1] ? x - at[1] : 0;
@@ -210,15 +220,16 @@ class Timeline {
     let error = false, edited = false;
     for (const r of this.rows) {
       const fill = kindFill(r);
-      if (fill in seen) seen[fill] = 1;
+      if (fill in seen && !["note", "cancel", "other"].includes(r.kind)) seen[fill] = 1;
       if (hasFlag(r, "e")) error = true;
       if (hasFlag(r, "v")) edited = true;
     }
     const waits = this.rows.some(isWait);
-    const words = { llm: "llm", tool: "tool", step: "step", wait: this.doubt ? (waits ? "waiting, ? in doubt" : "? in doubt") : "waiting" };
+    const plain = this.rows.some((r) => kindFill(r) === "step" && r.kind === "step"), words = { llm: "llm", tool: "tool", step: plain ? "step" : "value", wait: this.doubt ? (waits ? "waiting, ? in doubt" : "? in doubt") : "waiting" };
     const keys = Object.keys(seen).filter((k) => seen[k]).map((k) => [`k-key k-fill-${k}`, words[k]]);
     if (this.info.copied) keys.push(["k-key k-hatch", "copied"]);
     if (error) keys.push(["k-key k-bad k-fill-tool", "✕ error"]);
+    if (this.rows.some((r) => r.kind === "complete")) keys.push(["k-key k-fill-good", "✓ result"]);
     refill(this.legend, JSON.stringify([keys, edited]), () => keys.map(([cls, word]) => el("span.k-keyed", null, el("i", { class: cls }), word)).concat(edited ? [el("span.k-keyed", null, "✎ edited")] : []));
   }
 

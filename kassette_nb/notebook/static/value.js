@@ -38,7 +38,8 @@ function jsonBody(text) {
     const last = line[line.length - 1];
     if (foldable && (last === "{" || last === "[") && stack.length < 200) {
       const inner = el("div.k-fold");
-      const toggle = el("span.k-toggle", { role: "button", "aria-label": "fold", "aria-expanded": "true" }, "▾");
+      const toggle = el("span.k-toggle", { role: "button", tabindex: "0", "aria-label": "fold", "aria-expanded": "true" }, "▾");
+      toggle.addEventListener("keydown", (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); flip(); } });
       const flip = () => {
         const open = inner.hidden;
         show(inner, open);
@@ -106,6 +107,9 @@ function valueBody(value, urls = []) {
   if (value.format === "none") return el("div.k-none", null, value.note || "not recorded");
   if (value.format === "image") return imageBody(value, urls);
   if (!value.text) return el("div.k-none", null, "empty text");
+  if (value.format === "conversation") return conversationBody(value);
+  if (value.format === "error") return errorBody(value);
+  if (value.format === "code" && text.length <= COLOUR_LIMIT) return codeBody(text);
   if (value.format === "json" && text.length <= COLOUR_LIMIT) return jsonBody(text);
   if (value.format === "diff" && text.length <= COLOUR_LIMIT) return diffBody(text);
   return textBody(text);
