@@ -20,6 +20,7 @@ from .retry import Retry
 from .storage import LocalStorage, MemoryStorage, Storage
 from .usage import with_usage
 from .workflow import Workflow
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from .idempotence import idempotent
@@ -44,6 +45,7 @@ __all__ = [
     "Suspended",
     "Usage",
     "Workflow",
+    "Workspace",
     "compare",
     "idempotent",
     "kassette",

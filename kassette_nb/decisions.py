@@ -47,6 +47,8 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
         entry = answers.answer(run.run_id, folded, event, value, by, note)
         if workflow is not None:
             _check_fit(workflow, journal)
+            number = journal.last_session + 1
+            workflow.definition.files(run.storage, run.run_id, journal, number)
         writer = Writer(run.storage, run.run_id, journal, SystemClock())
         writer.append(entry)
         if workflow is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import values
+from . import values, workspace
 from .entries import (
     AnyEntry,
     Failure,
@@ -40,6 +40,7 @@ def fork(
     new_run_id: str | None = None,
     label: str | None = None,
     same_effects: bool = False,
+    params: Mapping[str, JSON] | None = None,
 ) -> str:
     """Make a new run whose journal begins with the entries before ``at``.
 
@@ -54,20 +55,30 @@ def fork(
         label: A name for people.
         same_effects: Inherit the source's idempotency keys: the fork is the same logical
             execution. By default a fork has keys of its own.
+        params: Other values for arguments of the workflow. Recorded steps keep their results;
+            what runs live sees these.
 
     Returns:
-        The new run's id. Its journal is durable and complete.
+        The new run's id. Its journal is durable and complete. Where the source has a workspace,
+        the fork has a directory of its own with the files as they were at the cut.
 
     Raises:
         UnknownRunError: There is no such run.
         ReplayMismatchError: ``at`` or ``override`` names nothing that is recorded.
         JournalValueError: The overriding value cannot be recorded.
+        WorkspaceError: The files at that point were not kept; names the nearest that were.
         KassetteError: ``new_run_id`` exists already, or ``at`` and ``override`` contradict.
     """
     source = read(storage, run_id)
     lines, cut = _prefix(source, at, dict(override or {}))
-    lines[0] = _opening(source, cut, label, same_effects)
-    return _publish(storage, run_id, lines, new_run_id, own_scope=not same_effects)
+    lines[0] = _opening(source, cut, label, same_effects, dict(params or {}))
+    commit = workspace.at_cut(run_id, source.entries, cut)
+    workspace.check_kept(storage, run_id, commit)
+    made = _publish(storage, run_id, lines, new_run_id, own_scope=not same_effects)
+    if commit is not None:
+        origin = workspace.origin(storage, run_id, source.entries)
+        workspace.make_tree(storage, made, commit, origin)
+    return made
 
 
 def retry(storage: Storage, run_id: str) -> str:
@@ -109,7 +120,7 @@ def retry(storage: Storage, run_id: str) -> str:
         _noted(source, number) if number in aside else source.line(number)
         for number in range(ending.offset)
     ]
-    lines[0] = _opening(source, ending.offset, source.opening.label, same_effects=True)
+    lines[0] = _opening(source, ending.offset, source.opening.label, True, {})
     return _publish(storage, run_id, lines, None, own_scope=False)
 
 
@@ -239,13 +250,18 @@ def _ids(entry: AnyEntry) -> tuple[str, ...]:
     return ()
 
 
-def _opening(source: Journal, cut: int, label: str | None, same_effects: bool) -> bytes:
+def _opening(
+    source: Journal, cut: int, label: str | None, same_effects: bool, params: dict[str, JSON]
+) -> bytes:
     first = source.opening
     fields = _parse(source.line(0))
     fields["source"] = Raw(msgspec.json.encode(Source(run_id=source.run_id, from_offset=cut)))
     fields.pop("label", None)
     if label is not None:
         fields["label"] = values.encode(label, what="label")
+    if params:
+        metadata = values.decode(first.metadata, what="arguments")
+        fields["metadata"] = values.encode({**metadata, **params}, what="arguments")
     if same_effects:
         fields["keyScope"] = Raw(msgspec.json.encode(first.key_scope or source.run_id))
         # Cut within what the source had copied itself, what follows is the fork's own already.

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from .background import Background
 from .entries import ErrorInfo
+from .files import Files
 from .journal import Journal
 from .state import RunState
 from .storage import Storage
@@ -37,6 +38,9 @@ class RunModel(Protocol):
 
     @property
     def error(self) -> ErrorInfo | None: ...
+
+    @property
+    def workspace(self) -> Files: ...
 
     def fold(self) -> RunState: ...
 

@@ -18,6 +18,7 @@ from . import fork as forks
 from .clock import SystemClock, instant
 from .entries import ErrorInfo, Failure, Source
 from .errors import JournalCorruptionError, KassetteError, UnknownRunError
+from .files import Files
 from .journal import Journal, parse, read
 from .model import RunsModel
 from .recorded import Question, RecordedStep
@@ -171,6 +172,12 @@ class Run(Shown):
     def workflow(self) -> Workflow | None:
         """The run's workflow, if its code is loaded in this process."""
         return registry.get(self.journal.opening.workflow or "")
+
+    @property
+    def workspace(self) -> Files:
+        """The run's files at its steps; see `kassette_nb.files.Files`."""
+        declared = self.workflow.definition.workspace if self.workflow is not None else None
+        return Files(self.storage, self.journal, declared)
 
     @property
     def session(self) -> background.Background | None:

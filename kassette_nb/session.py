@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ from .errors import (
     RunCancelledError,
     StepFailedError,
     Suspended,
+    WorkspaceError,
 )
 from .failures import failure
 from .journal import Writer
@@ -49,6 +51,7 @@ from .state import BUDGET
 from .storage import Hold
 from .usage import running
 from .values import JSON
+from .workspace import Recorder
 
 
 class Ending(msgspec.Struct):
@@ -71,6 +74,8 @@ class Session:
         meter: Counts what the run spends where it has a budget.
         max_payload: The largest value to record, in bytes of JSON.
         transient: Exceptions that interrupt instead of failing a step or the run.
+        workspace: Keeps the files of the run, where it has any.
+        directory: Where they are, for a verification, which looks at none.
     """
 
     def __init__(
@@ -83,6 +88,8 @@ class Session:
         meter: Meter | None = None,
         max_payload: int = values.MAX_PAYLOAD,
         transient: tuple[type[BaseException], ...] = (),
+        workspace: Recorder | None = None,
+        directory: Path | None = None,
     ) -> None:
         self.run_id = cursor.run_id
         self.number = writer.session if writer else 0
@@ -92,6 +99,8 @@ class Session:
         self.clock = clock
         self.max_payload = max_payload
         self.transient = transient
+        self.workspace = workspace
+        self._directory = workspace.path if workspace is not None else directory
         self.workers = Workers()
         self.suspends: list[Suspend] = []
         #: How many branches run side by side: alone, an entry is written without a turn's delay.
@@ -202,6 +211,8 @@ class Session:
             self._writer.append(opening)
             if isinstance(opening, Resume):
                 self.cursor.answered(opening)
+        if self.workspace is not None and (notes := self.workspace.opening()):
+            self._writer.append(*notes)
 
     def afford(self, step_id: str) -> None:
         """Count a step that is about to run live against the budget.
@@ -226,6 +237,8 @@ class Session:
         Alone, an entry is written at once; branches that are ready together share one write.
         """
         assert self._writer is not None, "only a live session records"
+        if self.workspace is not None and (notes := self.workspace.mark(entry)):
+            self._writer.append(*notes)
         if self._meter is not None and type(entry) is Step:
             self._meter.count(entry)
         if self.strands > 1:
@@ -236,6 +249,8 @@ class Session:
     def record_now(self, entry: Known) -> None:
         """Append an entry from any thread; durable on return."""
         assert self._writer is not None, "only a live session records"
+        if self.workspace is not None and (notes := self.workspace.mark(entry)):
+            self._writer.append(*notes)
         if self._meter is not None and type(entry) is Step:
             self._meter.count(entry)
         self._writer.append(entry)
@@ -255,6 +270,15 @@ class Session:
         """Let every later call raise this; the first reason counts."""
         if self.closed is None:
             self.closed = reason
+
+    @property
+    def directory(self) -> Path:
+        """See `Context.workspace`."""
+        if self._directory is None:
+            raise WorkspaceError(
+                f"run {self.run_id!r} has no workspace: declare one, @kassette(workspace=…)."
+            )
+        return self._directory
 
     @property
     def abandoned(self) -> bool:
