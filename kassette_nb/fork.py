@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -22,7 +22,7 @@ from .entries import (
     encode,
 )
 from .errors import KassetteError, ReplayMismatchError
-from .journal import Journal, read
+from .journal import Journal, parse, read
 from .lease import acquire_blocking
 from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
@@ -41,6 +41,7 @@ def fork(
     label: str | None = None,
     same_effects: bool = False,
     params: Mapping[str, JSON] | None = None,
+    check: Callable[[Journal], None] | None = None,
 ) -> str:
     """Make a new run whose journal begins with the entries before ``at``.
 
@@ -57,6 +58,7 @@ def fork(
             execution. By default a fork has keys of its own.
         params: Other values for arguments of the workflow. Recorded steps keep their results;
             what runs live sees these.
+        check: Called with the new journal before anything is written; what it raises is raised.
 
     Returns:
         The new run's id. Its journal is durable and complete. Where the source has a workspace,
@@ -74,6 +76,8 @@ def fork(
     lines[0] = _opening(source, cut, label, same_effects, dict(params or {}))
     commit = workspace.at_cut(run_id, source.entries, cut)
     workspace.check_kept(storage, run_id, commit)
+    if check is not None:
+        check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
     made = _publish(storage, run_id, lines, new_run_id, own_scope=not same_effects)
     if commit is not None:
         origin = workspace.origin(storage, run_id, source.entries)

@@ -15,6 +15,7 @@ from .journal import Journal
 from .state import RunState
 from .storage import Storage
 from .values import JSON
+from .verification import Verification
 from .workflow import Workflow
 
 
@@ -23,6 +24,7 @@ class RunModel(Protocol):
 
     run_id: str
     storage: Storage
+    verification: Verification | None
 
     @property
     def journal(self) -> Journal: ...

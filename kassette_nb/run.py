@@ -25,6 +25,7 @@ from .recorded import Question, RecordedStep
 from .shown import Shown
 from .storage import Storage
 from .values import JSON
+from .verification import Verification
 from .workflow import Workflow, registry
 
 
@@ -35,6 +36,8 @@ class Run(Shown):
         self.storage = storage
         self.run_id = run_id
         self._runs = runs
+        #: How the code fitted what was kept, if this run was just forked here.
+        self.verification: Verification | None = None
         self._journal: Journal | None = None
         self._folded: tuple[Journal, state.RunState] | None = None
 
@@ -184,6 +187,17 @@ class Run(Shown):
         """The newest session of this run in the background of this process."""
         return background.find(self.storage.locate(self.run_id))
 
+    def verify(self) -> Verification:
+        """Re-execute the run against its journal with all live work forbidden; writes nothing.
+
+        Returns:
+            How much was replayed, and the first thing that does not fit, if any.
+
+        Raises:
+            KassetteError: The workflow's code is not loaded here.
+        """
+        return decisions.verified(decisions.code_of(self, "be verified"), self.journal)
+
     # ------------------------------------------------------------------ acting
 
     def approve(
@@ -225,7 +239,7 @@ class Run(Shown):
                 does not fit the run; the answer was not spent.
             RunBusyError: Another session holds the run.
         """
-        decisions.respond(self, value, self._event(event), by, note)
+        decisions.respond(self, value, decisions.event_of(self, event), by, note)
         return self
 
     def settle(
@@ -269,7 +283,7 @@ class Run(Shown):
             KassetteError: The code is not loaded here, or the run is not one to continue.
             RunBusyError: Another session holds the run.
         """
-        decisions.go_on(self, self._code("go on"))
+        decisions.go_on(self, decisions.code_of(self, "go on"))
         return self
 
     def cancel(self, *, reason: str | None = None) -> Run:
@@ -308,10 +322,18 @@ class Run(Shown):
             new_run_id: The new run's id; by default ``<this id>.2``, ``.3`` …
 
         Returns:
-            The new run; its journal is durable.
+            The new run; its journal is durable, and so is its directory where this run has a
+            workspace. Where the workflow is loaded, ``verification`` says how its code fits the
+            part that was kept.
+
+        Raises:
+            ReplayMismatchError: The fork was to start, and the code does not fit; nothing was
+                written.
+            KassetteError: See `kassette_nb.fork.fork`; nothing was written.
         """
         if start:
-            self._code("start the fork")
+            decisions.code_of(self, "start the fork")
+        found: list[Verification] = []
         made = forks.fork(
             self.storage,
             self.run_id,
@@ -319,8 +341,10 @@ class Run(Shown):
             override=override,
             new_run_id=new_run_id,
             label=label,
+            check=decisions.checker(self.workflow, found, start),
         )
         run = Run(self.storage, made, self._runs)
+        run.verification = found[0] if found else None
         return run.resume() if start else run
 
     def retry(self, *, start: bool = False) -> Run:
@@ -337,41 +361,16 @@ class Run(Shown):
                 loaded here. Nothing was written.
         """
         if start:
-            self._code("start the new run")
+            decisions.code_of(self, "start the new run")
         run = Run(self.storage, forks.retry(self.storage, self.run_id), self._runs)
         return run.resume() if start else run
 
     def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:
-        event = self._event(event)
+        event = decisions.event_of(self, event)
         question = answers.find_question(self.run_id, self.fold(), event)
         answers.refuse_plain(self.run_id, question)
         value = decisions.decision(yes, note, values.decode(question.schema))
         return self.respond(value, by=by, note=note, event=event)
-
-    def _event(self, event: str | None) -> str:
-        if event is not None:
-            return event
-        folded = self.fold()
-        waiting = [question.step_id for question in folded.waits]
-        if len(waiting) == 1:
-            return waiting[0]
-        if not waiting and folded.decisions:
-            return folded.decisions[-1].step_id  # too late: the error says who was first
-        answers.refuse_ended(self.run_id, folded)
-        raise answers.mismatch(self.run_id, folded, "an unnamed event")
-
-    def _code(self, what: str) -> Workflow:
-        workflow = self.workflow
-        if workflow is None:
-            name = self.journal.opening.workflow
-            missing = (
-                f"its workflow {name!r} is not loaded in this process; import the module or run "
-                "the cell that defines it"
-                if name
-                else "its journal does not name a workflow; use that workflow's own start()"
-            )
-            raise KassetteError(f"run {self.run_id!r} cannot {what} here: {missing}.")
-        return workflow
 
     async def _settled(self) -> Run:
         session = self.session

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from . import background, blocking, lease, recovery, results, state, verification
+from . import attempts, background, blocking, lease, recovery, results, state, verification
 from . import fork as forks
 from .answers import answer, asked, find_question, refuse_answered, refuse_ended
 from .budget import Budget
@@ -53,6 +54,18 @@ class Workflow:
             f"workflow {self.name!r} is not called itself: await {self.name}.start(…), or "
             f"{self.name}.start_sync(…) where nothing can be awaited"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its name where a worker can import it; else by its function, for a pickler that can
+        # take functions of a notebook along.
+        definition, where = self.definition, self.storage.url
+        if where.startswith("file:"):
+            where = f"file:{self.storage.place}"
+        fn = definition.fn
+        if fn.__module__ == "__main__" or "<locals>" in fn.__qualname__:
+            return _rebuilt, (definition, where)
+        options = {"label": definition.label, "fingerprint": definition.fingerprint}
+        return _imported, (fn.__module__, fn.__qualname__, options, where)
 
     @property
     def name(self) -> str:
@@ -193,6 +206,48 @@ class Workflow:
             same_effects=same_effects,
         )
 
+    def fork_many(
+        self,
+        run_id: str,
+        at: str | int | None = None,
+        *,
+        n: int | None = None,
+        values: Sequence[JSON] | None = None,
+        params: Sequence[Mapping[str, JSON]] | None = None,
+        labels: Sequence[str] | None = None,
+        via: attempts.Executor | None = None,
+        limit: int | None = None,
+    ) -> attempts.Attempts:
+        """Fork a run several times at one point, and let the forks run side by side.
+
+        What they share is copied, not paid again. The code is first replayed against it with all
+        live work forbidden.
+
+        Args:
+            run_id: The source.
+            at: The step that runs again, or an offset; with ``values`` the step whose result
+                they are.
+            n: So many attempts without any difference.
+            values: One attempt for each: the result that the step ``at`` has instead.
+            params: One attempt for each: other values for arguments of the workflow, seen by
+                what runs live.
+            labels: Names for people; by default what tells the attempts apart.
+            via: A ``concurrent.futures.Executor`` or a Dask client; by default this process.
+            limit: How many at once, in this process.
+
+        Returns:
+            A handle: ``await`` it, or call ``wait()`` in a script. The forks' journals, and their
+            directories where the source has a workspace, are durable.
+
+        Raises:
+            ReplayMismatchError: The code does not fit what is recorded; nothing was written.
+            KassetteError: See `fork`; nothing was written.
+        """
+        asked = attempts.Asked(run_id, at, n, values, params, labels)
+        handle = attempts.make(self, self.definition, asked)
+        handle.begin(handle.run_ids, via, limit)
+        return handle
+
     async def retry(self, run_id: str) -> str:
         """Make a new run from a failed one, without its failure; see `kassette_nb.fork.retry`.
 
@@ -325,3 +380,16 @@ class Workflow:
         except BaseException:
             hold.release()
             raise
+
+
+def _rebuilt(definition: Definition, where: str) -> Workflow:
+    made = registry[definition.name] = Workflow(definition, where)
+    return made
+
+
+def _imported(module: str, name: str, options: dict[str, Any], where: str) -> Workflow:
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    made = Workflow(found.definition, where)
+    return made.with_options(**options)

@@ -79,7 +79,8 @@ def _fork(run: RunModel, message: Message) -> Message:
     else:
         raise KassetteError("only a step's result can be changed. Nothing was written.")
     went = "and runs" if start else "; it has not been started"
-    return {"phase": "done", "text": f"forked as {made.run_id} {went}", "open": made.run_id}
+    told = f" · {made.verification.line}" if made.verification is not None else ""
+    return {"phase": "done", "text": f"forked as {made.run_id} {went}{told}", "open": made.run_id}
 
 
 def _override(entry: Step, text: str, is_json: bool) -> JSON:
