@@ -97,9 +97,9 @@ def align(runs: Sequence[Sequence[Step]], base: int = 0) -> list[Row]:
         gaps[gap] = _merge(gaps[gap], between, column, columns)
     rows: list[Row] = []
     for gap, before in enumerate(gaps):
-        rows += [_row(line, keys) for line in before]
+        rows += [_row(line, keys, base) for line in before]
         if gap < len(kept):
-            rows.append(_row(kept[gap], keys))
+            rows.append(_row(kept[gap], keys, base))
     return rows
 
 
@@ -190,16 +190,18 @@ def _line(item: _Item, column: int, columns: int) -> _Line:
     return line
 
 
-def _row(line: _Line, keys: _Keys) -> Row:
+def _row(line: _Line, keys: _Keys, base: int) -> Row:
     letters: list[str | None] = []
-    seen: dict[bytes, str] = {}
+    first = line.cells[base]
+    # The base's value is the first letter, wherever the base stands.
+    seen = {} if first is None else {keys.of(first): _letter(0)}
     for step in line.cells:
         if step is None:
             letters.append(None)
         else:
             key = keys.of(step)
             letters.append(seen.get(key) or seen.setdefault(key, _letter(len(seen))))
-    first = next(step for step in line.cells if step is not None)
+    first = first or next(step for step in line.cells if step is not None)
     return Row(first.name, tuple(line.cells), tuple(letters), label(first), tuple(line.moved))
 
 

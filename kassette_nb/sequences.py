@@ -15,14 +15,13 @@ from collections.abc import Hashable, Sequence
 def common(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Return the positions of a longest common subsequence, as rising pairs."""
     start = prefix(left, right)
+    ours, theirs = left[start:], right[start:]
+    # Looked at backwards, so that of equally long ones the earliest is found: what one run does
+    # more often than another then stands behind what both did.
+    backwards = _middle(ours[::-1], theirs[::-1])
     pairs = [(n, n) for n in range(start)]
-    end_left, end_right = len(left), len(right)
-    while end_left > start and end_right > start and left[end_left - 1] == right[end_right - 1]:
-        end_left -= 1
-        end_right -= 1
-    middle = _middle(left[start:end_left], right[start:end_right])
-    pairs += [(start + a, start + b) for a, b in middle]
-    pairs += [(end_left + n, end_right + n) for n in range(len(left) - end_left)]
+    for a, b in reversed(backwards):
+        pairs.append((start + len(ours) - 1 - a, start + len(theirs) - 1 - b))
     return pairs
 
 

@@ -56,6 +56,7 @@ def test_pairs_are_counted_by_score_and_cost() -> None:
     assert found.cost_usd == pytest.approx(-0.075)
     assert found.low is not None
     assert found.high is not None
+    assert found.cost_usd is not None
     assert found.low <= found.cost_usd <= found.high
     assert paired([(first, other) for other in others]) == found
     assert found.line.startswith("2 better, 1 worse, 1 tied · median cost −$0.07")

@@ -1,5 +1,5 @@
 // The view: one root, a component for each of the traits `main` and `detail`, and the messages between them and the kernel.
-// Files are joined in this order: dom marks act value draw timeline list inspector form question head panel browser compare main.
+// Files are joined in this order: dom marks act value draw timeline list inspector form question head panel browser attempts compare main.
 
 const COMPONENTS = { panel: Panel, browser: Browser, compare: Compare };
 
