@@ -77,11 +77,13 @@ class Comparison:
     @property
     def related(self) -> bool:
         """Whether the runs come from one another or from one source."""
-        roots = {
-            folded.opening.source.run_id if folded.opening.source else run.run_id
-            for run, folded in zip(self.runs, self.states, strict=True)
-        }
-        return len(roots) == 1 or bool(roots & {run.run_id for run in self.runs})
+        families: list[set[str]] = []
+        for run, folded in zip(self.runs, self.states, strict=True):
+            source = folded.opening.source
+            family = {run.run_id} | ({source.run_id} if source else set())
+            apart = [other for other in families if not other & family]
+            families = [*apart, family.union(*(f for f in families if f & family))]
+        return len(families) == 1
 
     @property
     def title(self) -> str:
