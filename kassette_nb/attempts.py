@@ -175,7 +175,8 @@ class Attempts:
             parts.append(f"{time.monotonic() - self._began:.0f} s")
         if self.verification is not None:
             parts.append(self.verification.line)
-        return f"{len(self.run_ids)} attempts: {' · '.join(parts)}"
+        count = len(self.run_ids)
+        return f"{count} {'attempt' if count == 1 else 'attempts'}: {' · '.join(parts)}"
 
     # ------------------------------------------------------------------------------- inside
 

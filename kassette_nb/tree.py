@@ -249,12 +249,23 @@ class Tree:
             if reason is not None:
                 left_out[path] = reason
         data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - left_out.keys()))
-        if data:
+        if data and not self._add_many(len(changed), data):
             self._run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", data=data)
         if left_out:
             data = b"".join(os.fsencode(path) + b"\0" for path in sorted(left_out))
             self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
         return left_out
+
+    def _add_many(self, count: int, data: bytes) -> bool:
+        """Take many paths at once: ``git add`` syncs them together, but any odd one stops it."""
+        if count <= BATCH:
+            return False
+        source = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        try:
+            self._run("--literal-pathspecs", "add", "-f", "-A", *source, data=data)
+        except WorkspaceError:
+            return False
+        return True
 
     def _unfit(self, path: Path) -> str | None:
         try:

@@ -182,7 +182,7 @@ def begun_in(entries: Sequence[AnyEntry]) -> Path | None:
             except msgspec.DecodeError:
                 continue
             if told.path is not None:
-                return Path(told.path)
+                return Path(told.path).absolute()
     return None
 
 
@@ -272,7 +272,7 @@ def prepare(
         found = _differs(run_id, tree, workspace, recorded, found, forked)
     if found == recorded:
         return Recorder(tree, None)
-    told = _Told(found, None if forked else str(path), tree.left_out)
+    told = _Told(found, None if forked else workspace.path, tree.left_out)
     return Recorder(tree, _note(told))
 
 

@@ -307,3 +307,22 @@ def test_a_snapshot_is_seen_within_the_same_second(tmp_path: Path, tree: Path) -
     quick.start_sync(run_id="run")
     steps = kb.open(tmp_path / "store")["run"].fold().steps
     assert len({step.workspace for step in steps}) == 8
+
+
+def test_many_files_at_once_are_kept_byte_for_byte(tmp_path: Path, tree: Path) -> None:
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def fill(ctx):
+        def write() -> None:
+            for number in range(700):
+                path = ctx.workspace / f"d{number % 9}" / f"[{number}]*.txt"
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(b"%d\r\n" % number)
+            (ctx.workspace / "d1" / "link").symlink_to("../a.txt")
+
+        await ctx.step("write", write)
+        await ctx.step("clear", lambda: [p.unlink() for p in ctx.workspace.glob("d3/*")] and None)
+
+    fill.start_sync(run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    assert picture(run.workspace.checkout("clear", tmp_path / "after")) == picture(tree)
+    assert len(picture(run.workspace.checkout("write", tmp_path / "before"))) == 702
