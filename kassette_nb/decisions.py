@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from . import answers, background, blocking, lease, state
@@ -238,6 +239,16 @@ def code_of(run: RunModel, what: str) -> Workflow:
         )
         raise KassetteError(f"run {run.run_id!r} cannot {what} here: {missing}.")
     return workflow
+
+
+async def settled(run: RunModel) -> None:
+    """Wait until nothing is at work on a run, here or in another process."""
+    session = run.session
+    if session is not None:
+        await session.wait()
+    # Another process's session can only be seen in its file and its lock.
+    while run.fold().status == state.RUNNING:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
 
 
 def verified(workflow: Workflow, journal: Journal) -> Verification:

@@ -6,7 +6,6 @@ first asked for.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -50,7 +49,8 @@ class Run(Shown):
         return f"<run {self.run_id!r} {folded.status}{waits}, {len(folded.steps)} steps>"
 
     def __await__(self) -> Generator[Any, None, Run]:
-        return self._settled().__await__()
+        yield from decisions.settled(self).__await__()
+        return self
 
     def _ipython_display_(self) -> None:
         if not display.show("run", self):
@@ -371,12 +371,3 @@ class Run(Shown):
         answers.refuse_plain(self.run_id, question)
         value = decisions.decision(yes, note, values.decode(question.schema))
         return self.respond(value, by=by, note=note, event=event)
-
-    async def _settled(self) -> Run:
-        session = self.session
-        if session is not None:
-            await session.wait()
-        # Another process's session can only be seen in its file and its lock.
-        while self.fold().status == state.RUNNING:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-        return self
