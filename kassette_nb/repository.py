@@ -54,8 +54,8 @@ def point(private: Path, directory: Path, head: str | None, branch: str | None) 
             git.call("fetch", *fetch, str(private), head, env=env, what=what)
     if branch is not None:
         git.call("symbolic-ref", "HEAD", f"refs/heads/{branch}", env=env, what=what)
-        if head is not None:
-            git.call("update-ref", f"refs/heads/{branch}", head, env=env, what=what)
+        moved = [f"refs/heads/{branch}", head] if head else ["-d", f"refs/heads/{branch}"]
+        git.call("update-ref", *moved, env=env, what=what)
     elif head is not None:
         git.call("update-ref", "--no-deref", "HEAD", head, env=env, what=what)
     if head is not None:

@@ -43,7 +43,8 @@ class Verification(msgspec.Struct, frozen=True):
     @property
     def line(self) -> str:
         """What to tell a person before a fork goes on."""
-        told = f"{self.replayed} steps replayed, {self.live} live"
+        steps = "step" if self.replayed == 1 else "steps"
+        told = f"{self.replayed} {steps} replayed, {self.live} live"
         return f"{told}, prefix verified" if self.fits else f"{told}; {self.divergence}"
 
     def __repr__(self) -> str:

@@ -64,7 +64,7 @@ class Workflow:
         fn = definition.fn
         if fn.__module__ == "__main__" or "<locals>" in fn.__qualname__:
             return _rebuilt, (definition, where)
-        options = {"label": definition.label, "fingerprint": definition.fingerprint}
+        options = {name: getattr(definition, name) for name in ("label", "fingerprint", "budget")}
         return _imported, (fn.__module__, fn.__qualname__, options, where)
 
     @property

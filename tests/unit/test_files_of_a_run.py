@@ -326,3 +326,33 @@ def test_many_files_at_once_are_kept_byte_for_byte(tmp_path: Path, tree: Path) -
     run = kb.open(tmp_path / "store")["run"]
     assert picture(run.workspace.checkout("clear", tmp_path / "after")) == picture(tree)
     assert len(picture(run.workspace.checkout("write", tmp_path / "before"))) == 702
+
+
+def test_a_repository_without_a_commit_and_a_detached_head_are_given_back(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    git(tree, "init", "-q", "-b", "fresh")
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def begin(ctx):
+        def commit() -> None:
+            git(ctx.workspace, "commit", "-q", "--allow-empty", "-m", "first")
+
+        await ctx.step("write", (ctx.workspace / "a.txt").write_text, "a")
+        await ctx.step("commit", commit)
+        await ctx.step("detach", lambda: git(ctx.workspace, "checkout", "-q", "--detach"))
+        await ctx.step("amend", lambda: git(
+            ctx.workspace, "commit", "-q", "--amend", "--allow-empty", "-m", "second"))  # fmt: skip
+
+    begin.start_sync(run_id="run")
+    files = kb.open(tmp_path / "store")["run"].workspace
+    unborn = files.checkout("write", tmp_path / "unborn")
+    assert "On branch fresh\n\nNo commits yet" in git(unborn, "status")
+    first = files.checkout("commit", tmp_path / "first")
+    assert git(first, "log", "--format=%s") == "first\n"
+    assert git(first, "branch", "--show-current") == "fresh\n"
+    # The commit that was replaced is not in any branch of the tree any more.
+    detached = files.checkout("detach", tmp_path / "detached")
+    assert git(detached, "log", "--format=%s") == "first\n"
+    assert git(detached, "branch", "--show-current") == ""
+    assert git(files.checkout("amend", tmp_path / "amend"), "log", "--format=%s") == "second\n"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 import kassette_nb as kb
@@ -139,6 +142,25 @@ def test_a_workflow_travels_by_its_name_and_keeps_its_options(tmp_path: Path) ->
     there = pickle.loads(pickle.dumps(here))
     assert there.definition == here.definition
     assert there.storage.place == here.storage.place
+
+
+def test_a_workflow_of_a_notebook_travels_with_its_function(tmp_path: Path) -> None:
+    wf, _ = agent(LocalStorage(tmp_path))
+    wf.start_sync("t", run_id="run")
+    made = asyncio.run(wf.fork("run", at="act#3"))
+    (tmp_path / "workflow").write_bytes(cloudpickle.dumps(wf))
+    code = (
+        "import sys, pickle; wf = pickle.load(open(sys.argv[1], 'rb')); "
+        "print(wf.start_sync(run_id=sys.argv[2]).value)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "workflow"), made],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout == "A by small\n"
 
 
 @pytest.mark.timeout(120)
