@@ -84,8 +84,12 @@ class Tree:
                 if self._seen:
                     return self._take()
                 return self._first(parent)
-            except OSError as problem:
-                raise WorkspaceError(f"cannot keep {self.path}: {problem}") from None
+            except BaseException as problem:
+                # The index may be ahead of the newest snapshot now: look at everything anew.
+                self._seen, self._tracked_at = False, None
+                if isinstance(problem, OSError):
+                    raise WorkspaceError(f"cannot keep {self.path}: {problem}") from None
+                raise
 
     def put_back(self, commit: str, *, head: bool = False) -> None:
         """Change the files to an earlier snapshot; what is there now is one already.

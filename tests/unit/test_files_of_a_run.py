@@ -356,3 +356,32 @@ def test_a_repository_without_a_commit_and_a_detached_head_are_given_back(tmp_pa
     assert git(detached, "log", "--format=%s") == "first\n"
     assert git(detached, "branch", "--show-current") == ""
     assert git(files.checkout("amend", tmp_path / "amend"), "log", "--format=%s") == "second\n"
+
+
+def test_a_snapshot_that_failed_half_way_is_made_up_for_by_the_next(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_git, full = Snapshots.run, [False]
+
+    def failing(self: Snapshots, *args: str, **kwargs: Any) -> bytes:
+        if full[0] and args[0] == "commit-tree":
+            raise kb.errors.WorkspaceError("no space left on device")
+        return run_git(self, *args, **kwargs)
+
+    monkeypatch.setattr(Snapshots, "run", failing)
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def work(ctx):
+        def write(number: int) -> None:
+            full[0] = number == 1
+            (ctx.workspace / f"{number}.txt").write_text("x")
+
+        for number in range(2):
+            await ctx.step("write", write, number)
+        await ctx.step("free", lambda: full.__setitem__(0, False))
+
+    work.start_sync(run_id="run")
+    files = kb.open(tmp_path / "store")["run"].workspace
+    assert files.steps() == ["write", "free"]
+    out = files.checkout("free", tmp_path / "out")
+    assert sorted(p.name for p in out.iterdir()) == ["0.txt", "1.txt", "a.txt"]
