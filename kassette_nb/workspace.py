@@ -231,8 +231,15 @@ class Recorder:
 
 
 def _note(told: _Told, step_id: str | None = None) -> Note:
+    # A file's name need not be text; a journal's line is.
+    told.left_out = {_spelled(path): why for path, why in told.left_out.items()}
+    told.error = told.error and _spelled(told.error)
     data = Raw(msgspec.json.encode(told))
     return Note(session=0, kind="workspace", step_id=step_id, data=data)
+
+
+def _spelled(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def prepare(
