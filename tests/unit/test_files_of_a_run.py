@@ -187,7 +187,8 @@ def test_what_is_not_kept_is_named(tmp_path: Path, tree: Path) -> None:
     (tree / "cache" / "x").write_text("x")
     wf = counter(tmp_path / "store", tree, max_file=1_000)
     (tree / "big.bin").write_bytes(b"0" * 2_000)
-    (tree / os.fsdecode(b"big-\xff.bin")).write_bytes(b"0" * 2_000)
+    (tree / "sub").mkdir()
+    (tree / "sub" / os.fsdecode(b"big-\xff.bin")).write_bytes(b"0" * 2_000)
     wf.start_sync(1, run_id="run")
     run = kb.open(tmp_path / "store")["run"]
     assert b"big.bin" in run.journal.line(1)
