@@ -49,8 +49,7 @@ class Run(Shown):
         return f"<run {self.run_id!r} {folded.status}{waits}, {len(folded.steps)} steps>"
 
     def __await__(self) -> Generator[Any, None, Run]:
-        yield from decisions.settled(self).__await__()
-        return self
+        return self._settled().__await__()
 
     def _ipython_display_(self) -> None:
         if not display.show("run", self):
@@ -371,3 +370,7 @@ class Run(Shown):
         answers.refuse_plain(self.run_id, question)
         value = decisions.decision(yes, note, values.decode(question.schema))
         return self.respond(value, by=by, note=note, event=event)
+
+    async def _settled(self) -> Run:
+        await decisions.settled(self)
+        return self
