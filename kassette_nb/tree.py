@@ -63,6 +63,8 @@ class Tree:
         self._hidden = hidden
         self._nested: dict[str, Tree] = {}
         self._tracked_at: tuple[int, int] | None = None
+        self._tracked: list[str] = []
+        self._absent: list[str] = []
         self._lock = threading.Lock()
         #: The newest snapshot, with its tree and what it says besides.
         self._commit: str | None = None
@@ -228,7 +230,10 @@ class Tree:
             return []
         mark = seen.st_mtime_ns, seen.st_size
         if mark == self._tracked_at:
-            return []
+            # One that was deleted and is there again is ignored like any new file.
+            back = [path for path in self._absent if os.path.lexists(self.path / path)]
+            self._note_absent()
+            return back
         self._tracked_at = mark
         out = git.call(
             "ls-files", "-z", "-c", "-i", "--exclude-standard",
@@ -236,7 +241,12 @@ class Tree:
         )  # fmt: skip
         paths = [os.fsdecode(path) for path in out.split(b"\0") if path]
         # A submodule has a snapshot of its own.
-        return [path for path in paths if not (self.path / path).is_dir()]
+        self._tracked = [path for path in paths if not (self.path / path).is_dir()]
+        self._note_absent()
+        return self._tracked
+
+    def _note_absent(self) -> None:
+        self._absent = [p for p in self._tracked if not os.path.lexists(self.path / p)]
 
     def _ignored_paths(self) -> tuple[str, ...]:
         if self._ignored:

@@ -204,6 +204,8 @@ def empty(tree: Path, random: random.Random) -> None:
 
 def replace_by_directory(tree: Path, random: random.Random) -> None:
     path = _place(tree, random)
+    if path.name == "kept.log":
+        return  # what is inside would be ignored
     path.unlink(missing_ok=True)
     path.mkdir()
     (path / "inside.txt").write_text("in\n")

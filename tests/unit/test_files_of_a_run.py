@@ -65,7 +65,7 @@ def test_a_fork_at_every_step_has_the_files_byte_for_byte(tmp_path: Path, seed: 
 
 
 def _without_ignored(files: dict[str, tuple[str, bytes]]) -> dict[str, tuple[str, bytes]]:
-    return {path: what for path, what in files.items() if not path.startswith("build/")}
+    return {path: what for path, what in files.items() if path.split("/")[0] != "build"}
 
 
 def counter(storage: Path, tree: Path, **options: Any) -> Workflow:
@@ -389,3 +389,20 @@ def test_a_snapshot_that_failed_half_way_is_made_up_for_by_the_next(
     assert files.steps() == ["write", "free"]
     out = files.checkout("free", tmp_path / "out")
     assert sorted(p.name for p in out.iterdir()) == ["0.txt", "1.txt", "a.txt"]
+
+
+def test_an_ignored_file_that_git_tracks_is_kept_also_when_it_comes_back(tmp_path: Path) -> None:
+    trees.sample(tmp_path / "tree")
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tmp_path / "tree")
+    async def work(ctx):
+        log = ctx.workspace / "kept.log"
+        await ctx.step("delete", log.unlink)
+        await ctx.step("write", log.write_text, "again")
+        await ctx.step("change", log.write_text, "and again")
+
+    work.start_sync(run_id="run")
+    files = kb.open(tmp_path / "store")["run"].workspace
+    assert [str(c) for c in files.changes(None, "delete")] == ["D kept.log"]
+    assert [str(c) for c in files.changes("delete", "write")] == ["A kept.log"]
+    assert [str(c) for c in files.changes("write", "change")] == ["M kept.log"]
