@@ -20,6 +20,7 @@ from .retry import Retry
 from .storage import LocalStorage, MemoryStorage, Storage
 from .usage import with_usage
 from .workflow import Workflow
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from . import dispatch as dispatch
@@ -47,6 +48,7 @@ __all__ = [
     "Suspended",
     "Usage",
     "Workflow",
+    "Workspace",
     "compare",
     "idempotent",
     "kassette",

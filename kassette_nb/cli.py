@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from . import fork as forks
-from . import runs
+from . import runs, trajectories
 from .errors import KassetteError
 from .journal import read
 from .run import Run
@@ -89,6 +89,16 @@ def fork(
         raise click.UsageError("give one of --from-offset and --from-step")
     at = from_step if from_offset is None else from_offset
     _print({"runId": forks.fork(storage, source, at=at, new_run_id=new_run_id)})
+
+
+@main.command("import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--run-id", metavar="ID", help="The run's id, for one file; default its name.")
+@click.pass_obj
+def import_files(storage: Storage, files: tuple[str, ...], run_id: str | None) -> None:
+    """Make journals of SWE-agent's .traj files, to view and compare; print their {"runId": …}."""
+    for made in trajectories.import_files(storage, [*files], run_id):
+        _print({"runId": made})
 
 
 def _deciding(command: _Verb) -> _Verb:

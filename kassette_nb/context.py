@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,6 +58,15 @@ class Context:
     def replaying(self) -> bool:
         """Whether this session has not acted yet: recorded results are being handed back."""
         return self._session.replaying
+
+    @property
+    def workspace(self) -> Path:
+        """The directory that this run works in; a fork has one of its own.
+
+        Raises:
+            WorkspaceError: The workflow was not declared with ``workspace=``.
+        """
+        return self._session.directory
 
     def with_options(
         self,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from collections.abc import Callable
 
 from msgspec import UNSET
 
-from . import answers, background, lease, state
+from . import answers, background, blocking, lease, state
 from .clock import SystemClock
 from .definition import cancel_overdue, live
 from .entries import Cancel
-from .errors import EventMismatchError, JournalValueError, RunBusyError
+from .errors import EventMismatchError, JournalValueError, KassetteError, RunBusyError
 from .identity import person
 from .journal import Journal, Writer
 from .model import RunModel
+from .storage import beside
 from .values import JSON
-from .verification import verify
+from .verification import Verification, verify
 from .workflow import Workflow
 
 
@@ -48,7 +49,7 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
             answers.refuse_ended(run.run_id, run.fold())
         entry = answers.answer(run.run_id, folded, event, value, by, note)
         if workflow is not None:
-            _check_fit(workflow, journal)
+            _check_fit(workflow, run, journal)
         writer = Writer(run.storage, run.run_id, journal, SystemClock())
         writer.append(entry)
         if workflow is None:
@@ -217,21 +218,78 @@ def decision(yes: bool, note: str | None, schema: JSON) -> JSON:
     return value
 
 
-def _check_fit(workflow: Workflow, journal: Journal) -> None:
-    """Replay in a thread of its own: the caller's thread may be running an event loop already."""
-    problems: list[BaseException] = []
+def event_of(run: RunModel, event: str | None) -> str:
+    """Return what an answer is for: what is named, else the only thing that the run waits for."""
+    if event is not None:
+        return event
+    folded = run.fold()
+    waiting = [question.step_id for question in folded.waits]
+    if len(waiting) == 1:
+        return waiting[0]
+    if not waiting and folded.decisions:
+        return folded.decisions[-1].step_id  # too late: the error says who was first
+    answers.refuse_ended(run.run_id, folded)
+    raise answers.mismatch(run.run_id, folded, "an unnamed event")
 
-    def check() -> None:
-        try:
-            found = asyncio.run(verify(workflow.definition, journal))
-        except BaseException as problem:
-            problems.append(problem)
-        else:
-            if found.divergence is not None:
-                problems.append(found.divergence)
 
-    thread = threading.Thread(target=check, name="kassette verify")
-    thread.start()
-    thread.join()
-    if problems:
-        raise problems[0]
+def code_of(run: RunModel, what: str) -> Workflow:
+    """Return the workflow of a run.
+
+    Raises:
+        KassetteError: It is not loaded here, so the run cannot do what is wanted.
+    """
+    workflow = run.workflow
+    if workflow is None:
+        name = run.journal.opening.workflow
+        missing = (
+            f"its workflow {name!r} is not loaded in this process; import the module or run the "
+            "cell that defines it"
+            if name
+            else "its journal does not name a workflow; use that workflow's own start()"
+        )
+        raise KassetteError(f"run {run.run_id!r} cannot {what} here: {missing}.")
+    return workflow
+
+
+async def settled(run: RunModel) -> None:
+    """Wait until nothing is at work on a run, here or in another process."""
+    session = run.session
+    if session is not None:
+        await session.wait()
+    # Another process's session can only be seen in its file and its lock.
+    while (await beside(run.storage, run.fold)).status == state.RUNNING:  # noqa: ASYNC110
+        await asyncio.sleep(1.0 if run.storage.blocking else 0.05)
+
+
+def verified(workflow: Workflow, journal: Journal) -> Verification:
+    """Replay a journal with live work forbidden, from code that cannot await."""
+    return blocking.run(lambda: verify(workflow.definition, journal))
+
+
+def checker(
+    workflow: Workflow | None, found: list[Verification], strict: bool
+) -> Callable[[Journal], None] | None:
+    """Return what a fork is checked with before it is written.
+
+    Args:
+        workflow: Its code; None where that is not loaded.
+        found: Gets the verification.
+        strict: Refuse what does not fit.
+    """
+    if workflow is None:
+        return None
+
+    def check(draft: Journal) -> None:
+        found.append(verified(workflow, draft))
+        if strict and found[0].divergence is not None:
+            raise found[0].divergence
+
+    return check
+
+
+def _check_fit(workflow: Workflow, run: RunModel, journal: Journal) -> None:
+    """Replay, and look at the files: what does not fit must not cost the answer."""
+    found = verified(workflow, journal)
+    if found.divergence is not None:
+        raise found.divergence
+    workflow.definition.files(run.storage, run.run_id, journal, journal.last_session + 1)

@@ -13,7 +13,9 @@ from .budget import Budget
 from .clock import Clock, SystemClock
 from .definition import Body, Definition
 from .storage import Storage
+from .values import JSON
 from .workflow import Workflow, registry
+from .workspace import Workspace
 
 
 @overload
@@ -31,6 +33,8 @@ def kassette(
     max_payload: int = values.MAX_PAYLOAD,
     transient: tuple[type[BaseException], ...] = (),
     clock: Clock | None = None,
+    workspace: Workspace | str | os.PathLike[str] | None = None,
+    outcome: Callable[[JSON], JSON] | None = None,
 ) -> Callable[[Body], Workflow]: ...
 
 
@@ -46,6 +50,8 @@ def kassette(
     max_payload: int = values.MAX_PAYLOAD,
     transient: tuple[type[BaseException], ...] = (),
     clock: Clock | None = None,
+    workspace: Workspace | str | os.PathLike[str] | None = None,
+    outcome: Callable[[JSON], JSON] | None = None,
 ) -> Workflow | Callable[[Body], Workflow]:
     """Make an async function a durable workflow.
 
@@ -61,6 +67,10 @@ def kassette(
         transient: Exceptions that are only weather: they interrupt the session instead of failing
             the step or the run.
         clock: Stamps the entries; for tests.
+        workspace: The directory that the agent works in: its files are kept with every step, and
+            a fork gets a directory of its own. In the workflow it is ``ctx.workspace``.
+        outcome: Turns a result into what a comparison ranks by: a number, more is better, or
+            whether the attempt succeeded.
 
     Returns:
         The workflow, or a decorator that makes it.
@@ -85,6 +95,8 @@ def kassette(
             budget=budget,
             max_payload=max_payload,
             transient=transient,
+            workspace=Workspace.of(workspace),
+            outcome=outcome,
         )
         workflow = registry[called] = Workflow(definition, storage)
         return workflow

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from .session import Ending, Session
 from .state import RunState
 from .storage import Hold, Storage
 from .values import JSON
+from .workspace import Recorder, Workspace, prepare
 
 Body = Callable[..., Awaitable[Any]]
 #: Sessions that live in this process, by the place of their journal, with the loop they run on.
@@ -44,6 +46,8 @@ class Definition(msgspec.Struct, frozen=True):
     budget: Budget | None = None
     max_payload: int = values.MAX_PAYLOAD
     transient: tuple[type[BaseException], ...] = ()
+    workspace: Workspace | None = None
+    outcome: Callable[[JSON], JSON] | None = None
 
     def fold(self, journal: Journal) -> RunState:
         """Return the state of a run that the caller holds, or that nobody needs to hold."""
@@ -96,7 +100,8 @@ class Definition(msgspec.Struct, frozen=True):
         if writer is None:
             writer = Writer(storage, run_id, journal, self.clock)
             opening = answer or self._start(writer.session, metadata, journal is None)
-        session = self.session(run_id, journal, writer, hold, opening)
+        files = self.files(storage, run_id, journal, writer.session)
+        session = self.session(run_id, journal, writer, hold, opening, files)
         return Ready(self, session, metadata, storage.locate(run_id))
 
     def session(
@@ -106,8 +111,10 @@ class Definition(msgspec.Struct, frozen=True):
         writer: Writer | None = None,
         hold: Hold | None = None,
         opening: Start | Resume | None = None,
+        files: Recorder | None = None,
     ) -> Session:
         """Return a session over a journal; without a writer it verifies."""
+        declared = Path(self.workspace.path).absolute() if self.workspace else None
         lines = journal.entries if journal else []
         budget = limits(lines, opening, self.budget)
         meter = Meter(run_id, lines, budget, opening) if budget is not None else None
@@ -120,7 +127,17 @@ class Definition(msgspec.Struct, frozen=True):
             meter,
             self.max_payload,
             self.transient,
+            files,
+            declared,
         )
+
+    def files(
+        self, storage: Storage, run_id: str, journal: Journal | None, session: int
+    ) -> Recorder | None:
+        """Check a run's files and make them ready for a session; None without a workspace."""
+        if self.workspace is None:
+            return None
+        return prepare(storage, run_id, journal, self.workspace, session)
 
     def call(self, session: Session, metadata: dict[str, JSON]) -> Callable[[Any], Awaitable[Any]]:
         """Return the workflow's function as a session calls it."""

@@ -1,40 +1,67 @@
-"""Runs aligned step by step, and values compared. Pure.
+"""Runs aligned step by step. Pure.
 
-Runs are aligned as sequences of step names, so a step that only one run has takes a row of its
-own and does not shift what follows.
+Runs are aligned as sequences of what their steps are (`kassette_nb.tokens`), so a step that only
+one run has takes a row of its own and does not shift what follows.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import UNSET
 
-from . import values
-from .entries import Payload, Step
+from . import sequences, values
+from .difference import difference, readable
+from .entries import Step
 from .errors import JournalValueError
+from .tokens import label, ordered, token
 from .values import JSON
 
-#: Unchanged lines shown around a change.
-CONTEXT = 3
+__all__ = ["Row", "align", "difference", "first_difference", "readable", "shared"]
+
+#: Equal values overrule the order of names only where they say clearly more: by this many rows,
+#: or by this part of the shorter run.
+CLEARLY, PART = 2, 0.1
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One aligned row: a step name, and each run's step there, or None where it has none.
+    """One aligned row: what the step is, and each run's step there, or None where it has none.
 
-    ``letters`` marks equal results by the same letter, None where the run has no step.
+    ``letters`` marks equal results by the same letter, None where the run has no step. ``label``
+    is the name with the command; ``moved`` marks steps of a branch that stands elsewhere in that
+    run.
     """
 
     name: str
     cells: tuple[Step | None, ...]
     letters: tuple[str | None, ...]
+    label: str = ""
+    moved: tuple[bool, ...] = ()
 
     @property
     def equal(self) -> bool:
         """Whether every run has the step, with the same result."""
         return None not in self.letters and len(set(self.letters)) == 1
+
+
+class _Line:
+    """A row that is being made: what its steps are, and the cells so far."""
+
+    __slots__ = ("cells", "moved", "token")
+
+    def __init__(self, token: str, columns: int) -> None:
+        self.token = token
+        self.cells: list[Step | None] = [None] * columns
+        self.moved = [False] * columns
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """A step with what it is and what it returned."""
+
+    step: Step
+    token: str
+    key: bytes
 
 
 def align(
@@ -50,38 +77,33 @@ def align(
     Returns:
         Rows in the order of the base run; what only others have stands where it happened.
     """
+    keys = _Keys(said)
+    items = [[_Item(s, token(s), keys.of(s)) for s in ordered(steps)] for steps in runs]
     columns = len(runs)
-    # Row i of the base, preceded by the inserted rows before it: (gap, name, n-th) -> cells.
-    kept: list[list[Step | None]] = []
-    for step in runs[base]:
-        cells: list[Step | None] = [None] * columns
-        cells[base] = step
-        kept.append(cells)
-    inserted: list[list[list[Step | None]]] = [[] for _ in range(len(kept) + 1)]
-    for column, steps in enumerate(runs):
+    kept = [_line(item, base, columns) for item in items[base]]
+    # The rows before each of the base's, and behind its last one.
+    gaps: list[list[_Line]] = [[] for _ in range(len(kept) + 1)]
+    for column, theirs in enumerate(items):
         if column == base:
             continue
-        pairs = _pairs([s.name for s in runs[base]], [s.name for s in steps])
-        for gap, row, step in _placed(pairs, steps):
-            if row is not None:
-                kept[row][column] = step
-                continue
-            for cells in inserted[gap]:
-                shown = next(c for c in cells if c is not None)
-                later = inserted[gap][inserted[gap].index(cells) + 1 :]
-                taken = any(other[column] is not None for other in later)
-                if cells[column] is None and shown.name == step.name and not taken:
-                    cells[column] = step
-                    break
-            else:
-                cells = [None] * columns
-                cells[column] = step
-                inserted[gap].append(cells)
+        pairs = _pairs(items[base], theirs)
+        for ours, number in pairs:
+            kept[ours].cells[column] = theirs[number].step
+        matched = {number: ours for ours, number in pairs}
+        taken = _move(kept, items[base], theirs, matched, column)
+        gap, between = 0, list[_Item]()
+        for number, item in enumerate(theirs):
+            if number in matched:
+                gaps[gap] = _merge(gaps[gap], between, column, columns)
+                gap, between = matched[number] + 1, []
+            elif number not in taken:
+                between.append(item)
+        gaps[gap] = _merge(gaps[gap], between, column, columns)
     rows: list[Row] = []
-    for gap in range(len(kept) + 1):
-        rows += [_row(cells, said) for cells in inserted[gap]]
+    for gap, before in enumerate(gaps):
+        rows += [_row(line, keys, base) for line in before]
         if gap < len(kept):
-            rows.append(_row(kept[gap], said))
+            rows.append(_row(kept[gap], keys, base))
     return rows
 
 
@@ -95,61 +117,96 @@ def shared(rows: Sequence[Row]) -> int:
     return next((n for n, row in enumerate(rows) if not row.equal), len(rows))
 
 
-def difference(before: Step | None, after: Step | None) -> str:
-    """Return the difference of two steps' results as a unified diff; empty where there is none."""
-    old, new = (_lines(step) for step in (before, after))
-    return _unified(old, new)
+def _pairs(base: Sequence[_Item], other: Sequence[_Item]) -> list[tuple[int, int]]:
+    """Return which steps are the same, as rising pairs of positions."""
+    # The common beginning first: a fork repeats its source up to the cut, and an equal value
+    # further on must not pull a step away from the one it took the place of.
+    by_name = sequences.common([i.token for i in base], [i.token for i in other])
+    exact = sequences.common([(i.token, i.key) for i in base], [(i.token, i.key) for i in other])
+    equal = sum(base[ours].key == other[theirs].key for ours, theirs in by_name)
+    shorter = min(len(base), len(other))
+    clearly = len(exact) - equal > max(CLEARLY, PART * shorter)
+    if not clearly and not (len(exact) == shorter > equal):
+        return by_name
+    # Between the steps that are the same to the value, names decide.
+    pairs, left, right = [], 0, 0
+    for ours, theirs in [*exact, (len(base), len(other))]:
+        inner = sequences.common(
+            [i.token for i in base[left:ours]], [i.token for i in other[right:theirs]]
+        )
+        pairs += [(left + a, right + b) for a, b in inner]
+        pairs.append((ours, theirs))
+        left, right = ours + 1, theirs + 1
+    return pairs[:-1]
 
 
-def changes(before: str, after: str) -> str:
-    """Return the difference of two texts as a unified diff; empty where there is none."""
-    return _unified(before.split("\n"), after.split("\n"))
+def _move(
+    kept: list[_Line],
+    base: Sequence[_Item],
+    other: Sequence[_Item],
+    matched: dict[int, int],
+    column: int,
+) -> set[int]:
+    """Put branches that stand elsewhere in the other run beside those of the base."""
+    ours = _branches(base, set(matched.values()))
+    theirs = _branches(other, set(matched))
+    taken: set[int] = set()
+    for name in ours.keys() & theirs.keys():
+        left, right = ours[name], theirs[name]
+        pairs = sequences.common([base[n].token for n in left], [other[n].token for n in right])
+        for a, b in pairs:
+            kept[left[a]].cells[column] = other[right[b]].step
+            kept[left[a]].moved[column] = True
+            taken.add(right[b])
+    return taken
 
 
-def _unified(old: list[str], new: list[str]) -> str:
-    # The first two lines would name files; these are values.
-    return "\n".join([*difflib.unified_diff(old, new, lineterm="", n=CONTEXT)][2:])
+def _branches(items: Sequence[_Item], matched: set[int]) -> dict[str, list[int]]:
+    """Return the steps of each branch that has found no counterpart at all, by its name."""
+    found: dict[str, list[int]] = {}
+    for number, item in enumerate(items):
+        branch, slash, _ = item.step.step_id.partition("/")
+        if slash:
+            found.setdefault(branch.partition("#")[0], []).append(number)
+    return {name: steps for name, steps in found.items() if not matched.intersection(steps)}
 
 
-def _pairs(base: list[str], other: list[str]) -> dict[int, int]:
-    # The common beginning first: a fork repeats its source up to the cut, and the longest equal
-    # stretch further on must not pull a step away from the one it took the place of.
-    start = 0
-    for ours, theirs in zip(base, other, strict=False):
-        if ours != theirs:
-            break
-        start += 1
-    matcher = difflib.SequenceMatcher(None, base[start:], other[start:], autojunk=False)
-    pairs = {number: number for number in range(start)}
-    for block in matcher.get_matching_blocks():
-        for n in range(block.size):
-            pairs[start + block.b + n] = start + block.a + n
-    return pairs
+def _merge(lines: list[_Line], items: list[_Item], column: int, columns: int) -> list[_Line]:
+    """Put a run's steps among the rows that other runs have at the same place."""
+    if not items:
+        return lines
+    merged: list[_Line] = []
+    left = right = 0
+    pairs = sequences.common([line.token for line in lines], [item.token for item in items])
+    for ours, theirs in [*pairs, (len(lines), len(items))]:
+        merged += lines[left:ours]
+        merged += [_line(item, column, columns) for item in items[right:theirs]]
+        if ours < len(lines):
+            lines[ours].cells[column] = items[theirs].step
+            merged.append(lines[ours])
+        left, right = ours + 1, theirs + 1
+    return merged
 
 
-def _placed(pairs: dict[int, int], steps: Sequence[Step]) -> list[tuple[int, int | None, Step]]:
-    placed: list[tuple[int, int | None, Step]] = []
-    gap = 0
-    for number, step in enumerate(steps):
-        row = pairs.get(number)
-        placed.append((gap, row, step))
-        if row is not None:
-            gap = row + 1
-    return placed
+def _line(item: _Item, column: int, columns: int) -> _Line:
+    line = _Line(item.token, columns)
+    line.cells[column] = item.step
+    return line
 
 
-def _row(cells: list[Step | None], said: Callable[[Step], JSON] | None) -> Row:
+def _row(line: _Line, keys: _Keys, base: int) -> Row:
     letters: list[str | None] = []
-    seen: dict[bytes, str] = {}
-    for step in cells:
+    first = line.cells[base]
+    # The base's value is the first letter, wherever the base stands.
+    seen = {} if first is None else {keys.of(first): _letter(0)}
+    for step in line.cells:
         if step is None:
             letters.append(None)
         else:
-            part = said(step) if said is not None else None
-            key = _key(step) if part is None else msgspec.json.encode(part)
-            letters.append(seen.setdefault(key, _letter(len(seen))))
-    name = next(step.name for step in cells if step is not None)
-    return Row(name, tuple(cells), tuple(letters))
+            key = keys.of(step)
+            letters.append(seen.get(key) or seen.setdefault(key, _letter(len(seen))))
+    first = first or next(step for step in line.cells if step is not None)
+    return Row(first.name, tuple(line.cells), tuple(letters), label(first), tuple(line.moved))
 
 
 def _letter(number: int) -> str:
@@ -157,34 +214,33 @@ def _letter(number: int) -> str:
     return letter if number < 26 else _letter(number // 26 - 1) + letter
 
 
-def _key(step: Step) -> bytes:
-    """Return what makes two results the same: their value, whatever the order of keys."""
-    if step.error is not None:
-        return msgspec.json.encode(step.error)
-    if step.result is UNSET:
-        return b""
+class _Keys:
+    """What makes two results the same: their value, whatever the order of keys."""
+
+    def __init__(self, said: Callable[[Step], JSON] | None) -> None:
+        self._said = said
+        self._known: dict[bytes, bytes] = {}
+
+    def of(self, step: Step) -> bytes:
+        """Return a key that equal results share."""
+        if step.error is not None:
+            return msgspec.json.encode((step.error.name, step.error.message))
+        if step.result is UNSET:
+            return b""
+        part = self._said(step) if self._said is not None and step.request is not None else None
+        if part is not None:
+            return msgspec.json.encode(part)
+        raw = bytes(step.result)
+        key = self._known.get(raw)
+        if key is None:
+            key = self._known[raw] = _sorted(step, raw)
+        return key
+
+
+def _sorted(step: Step, raw: bytes) -> bytes:
+    if raw[:1] not in b"{[":
+        return raw
     try:
         return msgspec.json.encode(values.decode(step.result), order="sorted")
     except (JournalValueError, RecursionError):
-        return bytes(step.result)
-
-
-def _lines(step: Step | None) -> list[str]:
-    if step is None:
-        return []
-    if step.error is not None:
-        return [f"{step.error.name}: {step.error.message}"]
-    return readable(step.result).split("\n")
-
-
-def readable(payload: Payload) -> str:
-    """Return a recorded value as text: a string as it is, anything else as indented JSON."""
-    if payload is UNSET:
-        return ""
-    try:
-        value = values.decode(payload)
-        if isinstance(value, str):
-            return value
-        return msgspec.json.format(bytes(payload), indent=2).decode()
-    except (JournalValueError, msgspec.DecodeError, RecursionError):
-        return bytes(payload).decode(errors="replace")
+        return raw

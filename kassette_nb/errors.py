@@ -22,6 +22,8 @@ Each error carries its facts as attributes, says in its message what to do next,
     │   └── InDoubtError         step_id, name, message
     ├── BudgetExceededError      run_id, what, limit, spent
     ├── FencedError              run_id
+    ├── WorkspaceError
+    │   └── WorkspaceChangedError  run_id, changes
     └── StorageError             place, reason
 
     Suspended (a BaseException, so that an agent's ``except Exception`` cannot swallow it)
@@ -203,6 +205,20 @@ class StorageError(KassetteError):
 
     place: str
     reason: str
+
+
+class WorkspaceError(KassetteError):
+    """A working tree could not be kept, found or put back; what the journal says is untouched."""
+
+
+class WorkspaceChangedError(WorkspaceError):
+    """A run's working tree is not what its journal recorded; nothing was executed.
+
+    ``changes`` lists what differs, one line each (``M src/app.py``).
+    """
+
+    run_id: str
+    changes: tuple[str, ...]
 
 
 class Suspended(BaseException):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec import Raw
 
-from . import answers, state, values
+from . import answers, state, values, workspace
 from .clock import SystemClock, stamp_now
 from .entries import (
     AnyEntry,
@@ -24,7 +24,7 @@ from .entries import (
     encode,
 )
 from .errors import KassetteError, ReplayMismatchError
-from .journal import Journal, read
+from .journal import Journal, parse, read
 from .lease import acquire_blocking
 from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
@@ -42,6 +42,8 @@ def fork(
     new_run_id: str | None = None,
     label: str | None = None,
     same_effects: bool = False,
+    params: Mapping[str, JSON] | None = None,
+    check: Callable[[Journal], None] | None = None,
 ) -> str:
     """Make a new run whose journal begins with the entries before ``at``.
 
@@ -56,20 +58,27 @@ def fork(
         label: A name for people.
         same_effects: Inherit the source's idempotency keys: the fork is the same logical
             execution. By default a fork has keys of its own.
+        params: Other values for arguments of the workflow. Recorded steps keep their results;
+            what runs live sees these.
+        check: Called with the new journal before anything is written; what it raises is raised.
 
     Returns:
-        The new run's id. Its journal is durable and complete.
+        The new run's id. Its journal is durable and complete. Where the source has a workspace,
+        the fork has a directory of its own with the files as they were at the cut.
 
     Raises:
         UnknownRunError: There is no such run.
         ReplayMismatchError: ``at`` or ``override`` names nothing that is recorded.
         JournalValueError: The overriding value cannot be recorded.
+        WorkspaceError: The files at that point were not kept; names the nearest that were.
         KassetteError: ``new_run_id`` exists already, or ``at`` and ``override`` contradict.
     """
     source = read(storage, run_id)
     lines, cut = _prefix(source, at, dict(override or {}))
-    lines[0] = _opening(source, cut, label, same_effects)
-    return _publish(storage, run_id, lines, new_run_id, own_scope=not same_effects)
+    lines[0] = _opening(source, cut, label, same_effects, dict(params or {}))
+    if check is not None:
+        check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
+    return _with_files(storage, source, cut, lines, new_run_id, own_scope=not same_effects)
 
 
 def fork_answered(
@@ -102,6 +111,7 @@ def fork_answered(
         UnknownRunError: There is no such run.
         ReplayMismatchError: No such question is recorded.
         JournalValueError: The answer does not fit the question.
+        WorkspaceError: The files at that point were not kept; names the nearest that were.
         KassetteError: ``new_run_id`` exists already.
     """
     source = read(storage, run_id)
@@ -113,8 +123,28 @@ def fork_answered(
     answer.offset = cut
     answer.timestamp = stamp_now(clock)
     lines = [*(source.line(n) for n in range(cut)), encode(answer)]
-    lines[0] = _opening(source, cut, label, same_effects=False)
-    return _publish(storage, run_id, lines, new_run_id, own_scope=True)
+    lines[0] = _opening(source, cut, label, False, {})
+    return _with_files(storage, source, cut, lines, new_run_id, own_scope=True)
+
+
+def _with_files(
+    storage: Storage,
+    source: Journal,
+    cut: int,
+    lines: list[bytes],
+    new_run_id: str | None,
+    *,
+    own_scope: bool,
+) -> str:
+    """Publish a fork's journal, and give it a directory of its own where its source has one."""
+    run_id = source.run_id
+    commit = workspace.at_cut(run_id, source.entries, cut)
+    workspace.check_kept(storage, run_id, commit)
+    made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
+    if commit is not None:
+        origin = workspace.origin(storage, run_id, source.entries)
+        workspace.make_tree(storage, made, commit, origin)
+    return made
 
 
 def _behind_question(source: Journal, event: str) -> int:
@@ -173,7 +203,7 @@ def retry(storage: Storage, run_id: str) -> str:
         _noted(source, number) if number in aside else source.line(number)
         for number in range(ending.offset)
     ]
-    lines[0] = _opening(source, ending.offset, source.opening.label, same_effects=True)
+    lines[0] = _opening(source, ending.offset, source.opening.label, True, {})
     return _publish(storage, run_id, lines, None, own_scope=False)
 
 
@@ -309,7 +339,9 @@ def _ids(entry: AnyEntry) -> tuple[str, ...]:
     return ()
 
 
-def _opening(source: Journal, cut: int, label: str | None, same_effects: bool) -> bytes:
+def _opening(
+    source: Journal, cut: int, label: str | None, same_effects: bool, params: dict[str, JSON]
+) -> bytes:
     first = source.opening
     fields = _parse(source.line(0))
     fields["source"] = Raw(msgspec.json.encode(Source(run_id=source.run_id, from_offset=cut)))
@@ -318,6 +350,9 @@ def _opening(source: Journal, cut: int, label: str | None, same_effects: bool) -
         if not isinstance(label, str):
             raise _refused(source, f"label={label!r} is no text")
         fields["label"] = values.encode(label, what="label")
+    if params:
+        metadata = values.decode(first.metadata, what="arguments")
+        fields["metadata"] = values.encode({**metadata, **params}, what="arguments")
     if same_effects:
         fields["keyScope"] = Raw(msgspec.json.encode(first.key_scope or source.run_id))
         # Cut within what the source had copied itself, what follows is the fork's own already.

@@ -13,10 +13,12 @@ from msgspec import UNSET, UnsetType
 
 from .background import Background
 from .entries import ErrorInfo
+from .files import Files
 from .journal import Journal
 from .state import RunState
 from .storage import Storage
 from .values import JSON
+from .verification import Verification
 from .workflow import Workflow
 
 
@@ -25,6 +27,7 @@ class RunModel(Protocol):
 
     run_id: str
     storage: Storage
+    verification: Verification | None
 
     @property
     def journal(self) -> Journal: ...
@@ -40,6 +43,9 @@ class RunModel(Protocol):
 
     @property
     def error(self) -> ErrorInfo | None: ...
+
+    @property
+    def workspace(self) -> Files: ...
 
     def fold(self) -> RunState: ...
 

@@ -6,24 +6,25 @@ first asked for.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from . import answers, background, decisions, display, results, state, values
+from . import answers, background, decisions, display, results, values
 from . import fork as forks
 from .entries import ErrorInfo, Failure, Source
 from .errors import JournalCorruptionError, KassetteError, UnknownRunError
+from .files import Files
 from .identity import person
 from .model import RunsModel
 from .recorded import Question, RecordedStep, question
 from .seen import Seen
 from .shown import Shown
-from .storage import Storage, beside
+from .storage import Storage
 from .values import JSON
+from .verification import Verification
 from .workflow import Workflow, registry
 
 
@@ -33,6 +34,8 @@ class Run(Seen, Shown):
     def __init__(self, storage: Storage, run_id: str, runs: RunsModel) -> None:
         super().__init__(storage, run_id)
         self._runs = runs
+        #: How the code fitted what was kept, if this run was just forked here.
+        self.verification: Verification | None = None
 
     def __repr__(self) -> str:
         try:
@@ -116,9 +119,26 @@ class Run(Seen, Shown):
         return registry.get(self.journal.opening.workflow or "")
 
     @property
+    def workspace(self) -> Files:
+        """The run's files at its steps; see `kassette_nb.files.Files`."""
+        declared = self.workflow.definition.workspace if self.workflow is not None else None
+        return Files(self.storage, self.journal, declared)
+
+    @property
     def session(self) -> background.Background | None:
         """The newest session of this run in the background of this process."""
         return background.find(self.storage.locate(self.run_id))
+
+    def verify(self) -> Verification:
+        """Re-execute the run against its journal with all live work forbidden; writes nothing.
+
+        Returns:
+            How much was replayed, and the first thing that does not fit, if any.
+
+        Raises:
+            KassetteError: The workflow's code is not loaded here.
+        """
+        return decisions.verified(decisions.code_of(self, "be verified"), self.journal)
 
     # ------------------------------------------------------------------ acting
 
@@ -162,7 +182,7 @@ class Run(Seen, Shown):
             RunBusyError: Another session holds the run.
         """
         self.look_anew()
-        decisions.respond(self, value, self._event(event), by, note)
+        decisions.respond(self, value, decisions.event_of(self, event), by, note)
         return self
 
     def settle(
@@ -209,7 +229,7 @@ class Run(Seen, Shown):
             RunBusyError: Another session holds the run.
         """
         self.look_anew()
-        decisions.go_on(self, self._code("go on"))
+        decisions.go_on(self, decisions.code_of(self, "go on"))
         return self
 
     def cancel(self, *, reason: str | None = None) -> Run:
@@ -251,18 +271,27 @@ class Run(Seen, Shown):
             new_run_id: The new run's id; by default ``<this id>.2``, ``.3`` …
 
         Returns:
-            The new run; its journal is durable.
+            The new run; its journal is durable, and so is its directory where this run has a
+            workspace. Where the workflow is loaded, ``verification`` says how its code fits the
+            part that was kept.
+
+        Raises:
+            ReplayMismatchError: The fork was to start, and the code does not fit; nothing was
+                written.
+            KassetteError: See `kassette_nb.fork.fork`; nothing was written.
         """
         if start:
-            self._code("start the fork")
-        made = (
-            forks.fork(self.storage, self.run_id, at=at, override=override,
-                       new_run_id=new_run_id, label=label)
-            if answer is UNSET
-            else forks.fork_answered(self.storage, self.run_id, str(at), answer, by=person(),
-                                     new_run_id=new_run_id, label=label)
-        )  # fmt: skip
+            decisions.code_of(self, "start the fork")
+        found: list[Verification] = []
+        if answer is UNSET:
+            check = decisions.checker(self.workflow, found, start)
+            made = forks.fork(self.storage, self.run_id, at=at, override=override,
+                              new_run_id=new_run_id, label=label, check=check)  # fmt: skip
+        else:
+            made = forks.fork_answered(self.storage, self.run_id, str(at), answer, by=person(),
+                                       new_run_id=new_run_id, label=label)  # fmt: skip
         run = Run(self.storage, made, self._runs)
+        run.verification = found[0] if found else None
         return run.resume() if start else run
 
     def retry(self, *, start: bool = False) -> Run:
@@ -279,47 +308,17 @@ class Run(Seen, Shown):
                 loaded here. Nothing was written.
         """
         if start:
-            self._code("start the new run")
+            decisions.code_of(self, "start the new run")
         run = Run(self.storage, forks.retry(self.storage, self.run_id), self._runs)
         return run.resume() if start else run
 
     def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:
-        event = self._event(event)
+        event = decisions.event_of(self, event)
         asked = answers.find_question(self.run_id, self.fold(), event)
         answers.refuse_plain(self.run_id, asked)
         value = decisions.decision(yes, note, values.decode(asked.schema))
         return self.respond(value, by=by, note=note, event=event)
 
-    def _event(self, event: str | None) -> str:
-        if event is not None:
-            return event
-        folded = self.fold()
-        waiting = [pending.step_id for pending in folded.waits]
-        if len(waiting) == 1:
-            return waiting[0]
-        if not waiting and folded.decisions:
-            return folded.decisions[-1].step_id  # too late: the error says who was first
-        answers.refuse_ended(self.run_id, folded)
-        raise answers.mismatch(self.run_id, folded, "an unnamed event")
-
-    def _code(self, what: str) -> Workflow:
-        workflow = self.workflow
-        if workflow is None:
-            name = self.journal.opening.workflow
-            missing = (
-                f"its workflow {name!r} is not loaded in this process; import the module or run "
-                "the cell that defines it"
-                if name
-                else "its journal does not name a workflow; use that workflow's own start()"
-            )
-            raise KassetteError(f"run {self.run_id!r} cannot {what} here: {missing}.")
-        return workflow
-
     async def _settled(self) -> Run:
-        session = self.session
-        if session is not None:
-            await session.wait()
-        # Another process's session can only be seen in its file and its lock.
-        while (await beside(self.storage, self.fold)).status == state.RUNNING:  # noqa: ASYNC110
-            await asyncio.sleep(1.0 if self.storage.blocking else 0.05)
+        await decisions.settled(self)
         return self

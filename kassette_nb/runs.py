@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -35,19 +35,23 @@ def open(storage: Storage | str | os.PathLike[str] | None = None) -> Runs:
     return Runs(open_storage(storage))
 
 
-def compare(runs: builtins.list[Run], *, base: int = 0) -> Comparison:
+def compare(
+    runs: builtins.list[Run], *, base: int = 0, score: Callable[[Run], object] | None = None
+) -> Comparison:
     """Align runs step by step.
 
     Args:
         runs: The runs, two or more.
         base: The index of the one that the others are compared with.
+        score: Gives a run what it is ranked by: True or False, a number (more is better), a pair
+            such as (passed, all), or None. By default the ``outcome=`` of its workflow.
 
     Returns:
-        An object that shows itself; ``.frame()`` gives pandas.
+        An object that shows itself; ``.frame()`` gives pandas, ``.figure()`` plotly.
     """
     from .notebook.compare import Comparison
 
-    return Comparison(runs, base)
+    return Comparison(runs, base, score)
 
 
 class Runs(Tabled, Mapping[str, "Run"]):

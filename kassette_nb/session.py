@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, field
+from msgspec import field
 
 from . import values
 from .branch import Branch, Call
@@ -26,9 +27,7 @@ from .entries import (
     Cancel,
     Complete,
     Failure,
-    Known,
     Note,
-    Payload,
     Resume,
     Start,
     Step,
@@ -43,16 +42,17 @@ from .errors import (
     SessionStopped,
     StepFailedError,
     Suspended,
+    WorkspaceError,
 )
 from .failures import failure
 from .journal import Writer
 from .modelcalls import ModelCalls
+from .recording import Recording
 from .replay import Cursor
 from .scope import Scope, scope
-from .state import BUDGET
 from .storage import Hold
 from .usage import running
-from .values import JSON
+from .workspace import Recorder
 
 
 class Ending(msgspec.Struct):
@@ -62,7 +62,7 @@ class Ending(msgspec.Struct):
     suspends: list[Suspend] = field(default_factory=list)
 
 
-class Session:
+class Session(Recording):
     """Drives one call of a workflow's function against a journal.
 
     Args:
@@ -75,6 +75,8 @@ class Session:
         meter: Counts what the run spends where it has a budget.
         max_payload: The largest value to record, in bytes of JSON.
         transient: Exceptions that interrupt instead of failing a step or the run.
+        workspace: Keeps the files of the run, where it has any.
+        directory: Where they are, for a verification, which looks at none.
     """
 
     def __init__(
@@ -87,26 +89,16 @@ class Session:
         meter: Meter | None = None,
         max_payload: int = values.MAX_PAYLOAD,
         transient: tuple[type[BaseException], ...] = (),
+        workspace: Recorder | None = None,
+        directory: Path | None = None,
     ) -> None:
-        self.run_id = cursor.run_id
-        self.number = writer.session if writer else 0
-        self.replaying = True
-        self.replayed = 0
-        self.cursor = cursor
+        super().__init__(cursor, writer, opening, meter, workspace, max_payload)
         self.clock = clock
-        self.max_payload = max_payload
         self.transient = transient
+        self._directory = workspace.path if workspace is not None else directory
         self.workers = Workers()
-        self.suspends: list[Suspend] = []
         self.models = ModelCalls()
-        #: How many branches run side by side: alone, an entry is written without a turn's delay.
-        self.strands = 1
-        self._meter = meter
-        self._writer = writer
         self._hold = hold
-        self._opening = opening
-        #: The branches that have gone live.
-        self.live: set[str] = set()
         self._branches: dict[str, Branch] = {}
         self._task: asyncio.Task[Ending] | None = None
         self._caller: asyncio.Task[Any] | None = None
@@ -117,8 +109,6 @@ class Session:
         # The session itself counts as one; every thread that outlives its caller as one more.
         self._open = 1
         self._lock = threading.Lock()
-        # A model call in a thread may be what goes live first.
-        self._opens = threading.Lock()
 
     async def run(self, body: Callable[[Branch], Awaitable[Any]]) -> Ending:
         """Call the workflow and settle what it started.
@@ -207,75 +197,19 @@ class Session:
             self.replayed += 1
         return step
 
-    def go_live(self, branch: str, asked: str) -> None:
-        """Pass from replay to live: nothing recorded may be left over; open the session."""
-        if branch in self.live:
-            return  # nothing was left over, and a journal grows at its end only
-        self.cursor.go_live(branch, asked)
-        if self._writer is None:
-            raise LiveForbidden(asked)
-        self.replaying = False
-        with self._opens:
-            opening, self._opening = self._opening, None
-            if opening is not None:
-                self._writer.append(opening)
-                if isinstance(opening, Resume):
-                    self.cursor.answered(opening)
-        self.live.add(branch)
-
-    def afford(self, step_id: str) -> None:
-        """Count a step that is about to run live against the budget.
-
-        Raises:
-            Suspended: The budget is spent; the session asks for new limits, once.
-            BudgetExceededError: It is spent, and the workflow wants to fail then.
-        """
-        meter = self._meter
-        over = meter.begin(step_id) if meter is not None else None
-        if meter is None or over is None:
-            return
-        if meter.budget.on_exceeded == "fail":
-            raise meter.error(over)
-        if not any(entry.event_name == BUDGET for entry in self.suspends):
-            self.suspends.append(meter.question(over, self.number))
-        raise Suspended(self.run_id, BUDGET)
-
-    def record(self, entry: Known) -> Awaitable[None] | None:
-        """Append an entry: durable on return, or when what is returned has been awaited.
-
-        Alone, an entry is written at once; branches that are ready together share one write, and
-        one that takes network time does not hold up the loop.
-        """
-        assert self._writer is not None, "only a live session records"
-        if self._meter is not None and type(entry) is Step:
-            self._meter.count(entry)
-        if self.strands > 1 or self._writer.blocking:
-            return self._writer.join(entry)
-        self._writer.append(entry)
-        return None
-
-    def record_now(self, entry: Known) -> None:
-        """Append an entry from any thread; durable on return."""
-        assert self._writer is not None, "only a live session records"
-        if self._meter is not None and type(entry) is Step:
-            self._meter.count(entry)
-        self._writer.append(entry)
-
-    def wait(self, asked: str) -> None:
-        """Take note that the workflow is about to wait in this process."""
-        if self._writer is None:
-            raise LiveForbidden(asked)
-
-    def optional(self, value: JSON, what: str) -> Payload:
-        """Return a value's JSON, or nothing for None."""
-        if value is None:
-            return UNSET
-        return values.encode(value, what=what, limit=self.max_payload)
-
     def close(self, reason: BaseException) -> None:
         """Let every later call raise this; the first reason counts."""
         if self.closed is None:
             self.closed = reason
+
+    @property
+    def directory(self) -> Path:
+        """See `Context.workspace`."""
+        if self._directory is None:
+            raise WorkspaceError(
+                f"run {self.run_id!r} has no workspace: declare one, @kassette(workspace=…)."
+            )
+        return self._directory
 
     @property
     def abandoned(self) -> bool:

@@ -42,6 +42,13 @@ class Verification(msgspec.Struct, frozen=True):
         """Whether the code fits the whole record."""
         return self.divergence is None
 
+    @property
+    def line(self) -> str:
+        """What to tell a person before a fork goes on."""
+        steps = "step" if self.replayed == 1 else "steps"
+        told = f"{self.replayed} {steps} replayed, {self.live} live"
+        return f"{told}, prefix verified" if self.fits else f"{told}; {self.divergence}"
+
     def __repr__(self) -> str:
         told = f"{self.replayed} replayed, {self.live} live"
         if self.divergence is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Mapping
+import pkgutil
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from . import background, blocking, lease, recovery, results, state, verification
+from . import attempts, background, blocking, lease, recovery, results, state, verification
 from . import fork as forks
 from .answers import answer, asked, find_question, refuse_answered, refuse_ended
 from .budget import Budget
@@ -54,6 +55,18 @@ class Workflow:
             f"workflow {self.name!r} is not called itself: await {self.name}.start(…), or "
             f"{self.name}.start_sync(…) where nothing can be awaited"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its name where a worker can import it; else by its function, for a pickler that can
+        # take functions of a notebook along.
+        definition, where = self.definition, self.storage.url
+        if where.startswith("file:"):
+            where = f"file:{self.storage.place}"
+        fn = definition.fn
+        if fn.__module__ == "__main__" or "<locals>" in fn.__qualname__:
+            return _rebuilt, (definition, where)
+        options = {name: getattr(definition, name) for name in ("label", "fingerprint", "budget")}
+        return _imported, (f"{fn.__module__}:{fn.__qualname__}", options, where)
 
     @property
     def name(self) -> str:
@@ -198,6 +211,45 @@ class Workflow:
         )
         return await beside(self.storage, make, self.storage, run_id)
 
+    def fork_many(
+        self,
+        run_id: str,
+        at: str | int | None = None,
+        *,
+        n: int | None = None,
+        values: Sequence[JSON] | None = None,
+        params: Sequence[Mapping[str, JSON]] | None = None,
+        labels: Sequence[str] | None = None,
+        via: attempts.Executor | None = None,
+        limit: int | None = None,
+    ) -> attempts.Attempts:
+        """Fork a run several times at one point, and let the forks run side by side.
+
+        What they share is copied, not paid again; first the code is verified against it.
+
+        Args:
+            run_id: The source.
+            at: The step that runs again, or an offset; with ``values`` the step whose result
+                they are.
+            n: So many attempts without any difference.
+            values: One attempt for each: the result that the step ``at`` has instead.
+            params: One attempt for each: other arguments, seen by what runs live.
+            labels: Names for people; by default what tells the attempts apart.
+            via: A ``concurrent.futures.Executor`` or a Dask client; by default, this process.
+            limit: How many at once in this process.
+
+        Returns:
+            A handle: ``await`` it, or call ``wait()`` in a script. The forks are durable.
+
+        Raises:
+            ReplayMismatchError: The code does not fit what is recorded; nothing was written.
+            KassetteError: See `fork`; nothing was written.
+        """
+        asked = attempts.Asked(run_id, at, n, values, params, labels)
+        handle = attempts.make(self, self.definition, asked)
+        handle.begin(handle.run_ids, via, limit)
+        return handle
+
     async def retry(self, run_id: str) -> str:
         """Make a new run from a failed one, without its failure; see `kassette_nb.fork.retry`.
 
@@ -337,3 +389,12 @@ class Workflow:
             cancel_overdue(self.storage, journal, self.definition.clock, overdue)
             refuse_ended(run_id, self.definition.fold(read(self.storage, run_id)))
         return journal
+
+
+def _rebuilt(definition: Definition, where: str) -> Workflow:
+    made = registry[definition.name] = Workflow(definition, where)
+    return made
+
+
+def _imported(name: str, options: dict[str, Any], where: str) -> Workflow:
+    return Workflow(pkgutil.resolve_name(name).definition, where).with_options(**options)

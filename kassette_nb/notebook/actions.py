@@ -160,7 +160,8 @@ def _retry(run: RunModel, message: Message) -> Message:
 
 def _made(run: RunModel, start: bool) -> Message:
     went = " and runs" if start else "; it has not been started"
-    return {"phase": "done", "text": f"forked as {run.run_id}{went}", "open": run.run_id}
+    told = f" · {run.verification.line}" if run.verification is not None else ""
+    return {"phase": "done", "text": f"forked as {run.run_id}{went}{told}", "open": run.run_id}
 
 
 def _entry(run: RunModel, message: Message) -> AnyEntry:

@@ -1,25 +1,28 @@
-"""RunsModel side by side: a table of attempts, and their steps aligned."""
+"""Runs side by side: a table of attempts, and their steps aligned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import diff, display
-from ..diff import Row, readable
-from ..entries import Complete, Failure, Step
+from .. import diff, display, values
+from ..diff import Row
+from ..entries import Complete, Failure
 from ..errors import KassetteError
-from ..llm.conversation import conversation, said
+from ..llm.conversation import said
 from ..model import RunModel
-from ..preview import outcome, preview
-from ..state import RunState, Spend
+from ..pairs import Paired, Side, paired
+from ..preview import preview
+from ..scores import Score, score_of
+from ..snapshots import Change
+from ..state import RunState
 from ..text import first_line, visible
 from . import code
-from .present import nothing, text_value
 from .summary import facts
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from .view import View
 
@@ -32,12 +35,18 @@ class Comparison:
     Args:
         runs: Two or more runs.
         base: The index of the one that the others are compared with.
+        score: Gives a run what it is ranked by; by default the ``outcome=`` of its workflow.
 
     Raises:
         KassetteError: Fewer than two runs, or one is damaged.
     """
 
-    def __init__(self, runs: Sequence[RunModel], base: int = 0) -> None:
+    def __init__(
+        self,
+        runs: Sequence[RunModel],
+        base: int = 0,
+        score: Callable[[Any], object] | None = None,
+    ) -> None:
         given: object = runs
         if not isinstance(given, list | tuple):
             raise KassetteError("compare takes one list of runs: kb.compare([a, b])")
@@ -50,7 +59,9 @@ class Comparison:
         self.runs = list(runs)
         self.base = base
         self.states: list[RunState] = [run.fold() for run in runs]
+        self.scores = [_score(*both, score) for both in zip(runs, self.states, strict=True)]
         self.rows: list[Row] = diff.align([folded.steps for folded in self.states], base, said)
+        self._files: dict[int, list[Change] | None] = {}
 
     def __repr__(self) -> str:
         return f"<{self.title}: {self.sub}>"
@@ -67,11 +78,13 @@ class Comparison:
     @property
     def related(self) -> bool:
         """Whether the runs come from one another or from one source."""
-        roots = {
-            folded.opening.source.run_id if folded.opening.source else run.run_id
-            for run, folded in zip(self.runs, self.states, strict=True)
-        }
-        return len(roots) == 1 or bool(roots & {run.run_id for run in self.runs})
+        families: list[set[str]] = []
+        for run, folded in zip(self.runs, self.states, strict=True):
+            source = folded.opening.source
+            family = {run.run_id} | ({source.run_id} if source else set())
+            apart = [other for other in families if not other & family]
+            families = [*apart, family.union(*(f for f in families if f & family))]
+        return len(families) == 1
 
     @property
     def title(self) -> str:
@@ -90,6 +103,88 @@ class Comparison:
         start = f"{same} equal {steps} first" if same else "no equal start"
         step = next(cell for cell in first.cells if cell is not None)
         return visible(f"{start}, then a difference at {step.step_id}")
+
+    def rebase(self, base: int) -> None:
+        """Compare with another one of the runs."""
+        self.base = base
+        self.rows = diff.align([folded.steps for folded in self.states], base, said)
+
+    def paired(self, pairs: Sequence[tuple[str, str]] | None = None) -> Paired:
+        """Count wins, losses and ties by score, and what it costs more or less.
+
+        Args:
+            pairs: Run ids (the first, the second); by default the base with every other run.
+
+        Raises:
+            KassetteError: A run of a pair is not compared here.
+        """
+        numbers = {run.run_id: number for number, run in enumerate(self.runs)}
+        if pairs is None:
+            base = self.runs[self.base].run_id
+            pairs = [(base, run_id) for run_id in numbers if run_id != base]
+        for run_id in {each for pair in pairs for each in pair}:
+            if run_id not in numbers:
+                raise KassetteError(f"run {run_id!r} is not one of those that are compared.")
+        return paired([(self._side(numbers[a]), self._side(numbers[b])) for a, b in pairs])
+
+    def files(self, number: int) -> list[Change] | None:
+        """Return what a run changed in its files, prefix included; None without a workspace."""
+        if number not in self._files:
+            kept = self.runs[number].workspace
+            first, last = kept.first(), kept.last()
+            known = first is not None and last is not None
+            try:
+                self._files[number] = kept.between(str(first), str(last)) if known else None
+            except KassetteError:
+                self._files[number] = None  # the snapshots are not here
+        return self._files[number]
+
+    def figure(self) -> go.Figure:
+        """Return a picture for plotly: what the attempts cost, and where they part.
+
+        Returns:
+            A bar an attempt (dollars, else tokens, else steps), and a map of the aligned steps,
+            a row an attempt. Sorted by score where there is one.
+        """
+        from .charts import comparison
+
+        return comparison(self)
+
+    def lineage(self) -> list[Message]:
+        """Return the fork family as lines of a tree, depth first.
+
+        Returns:
+            ``depth``, ``run_id``, ``label``, ``at`` (the step it was forked at, None for a root)
+            and ``number`` (its place in the comparison, None for a source that is not compared).
+        """
+        known = {run.run_id: number for number, run in enumerate(self.runs)}
+        children: dict[str | None, list[str]] = {}
+        for run, folded in zip(self.runs, self.states, strict=True):
+            source = folded.opening.source
+            parent = source.run_id if source else None
+            children.setdefault(parent, []).append(run.run_id)
+            if parent is not None and parent not in known and parent not in children.get(None, []):
+                children.setdefault(None, []).append(parent)
+        lines: list[Message] = []
+
+        def add(run_id: str, depth: int) -> None:
+            number = known.get(run_id)
+            label = self.runs[number].label if number is not None else None
+            lines.append(
+                {
+                    "depth": depth,
+                    "run_id": run_id,
+                    "label": None if label is None else visible(label),
+                    "at": None if number is None else _forked_at(self.states[number]),
+                    "number": number,
+                }
+            )
+            for child in children.get(run_id, []):
+                add(child, depth + 1)
+
+        for root in children.get(None, []):
+            add(root, 0)
+        return lines
 
     def frame(self) -> pd.DataFrame:
         """Return one row for each run and aligned step.
@@ -121,6 +216,7 @@ class Comparison:
         """Return each run's line of the table: outcome, steps, tokens, cost, time."""
         lines = []
         for number, (run, folded) in enumerate(zip(self.runs, self.states, strict=True)):
+            score, changed = self.scores[number], self.files(number)
             figures = facts(folded)
             own, copied = folded.own, folded.prefix
             costs = [c for c in (own.cost_usd, copied.cost_usd) if c is not None]
@@ -137,116 +233,20 @@ class Comparison:
                     "cost_total": sum(costs) if costs else None,
                     "working_ms": figures["working_ms"] + figures["copied_ms"],
                     "base": number == self.base,
+                    "score": score.text if score is not None else None,
+                    "rank": score.value if score is not None else None,
+                    "solved": score.solved if score is not None else None,
+                    "files": None if changed is None else len(changed),
+                    "added": sum(change.added or 0 for change in changed or ()),
+                    "removed": sum(change.removed or 0 for change in changed or ()),
+                    "number": number,
                 }
             )
         return lines
 
-
-class ComparePanel:
-    """Answers the page's messages about one comparison. Tests call `handle`."""
-
-    def __init__(
-        self,
-        comparison: Comparison,
-        send: Callable[[Message], None],
-        publish: Callable[[Message], None],
-    ) -> None:
-        self.comparison = comparison
-        self._send = send
-        self._publish = publish
-        publish(self.summary())
-
-    def summary(self) -> Message:
-        """Return the summary trait."""
-        made = self.comparison
-        spends = [folded.own for folded in made.states] + _prefixes(made)
-        tokens = [spend.tokens for spend in spends if spend.tokens is not None]
-        costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
-        return {
-            "kind": "compare",
-            "title": made.title,
-            "sub": made.sub,
-            "runs": made.attempts(),
-            "total": {
-                "steps": sum(s.offset >= f.copied for f in made.states for s in f.steps),
-                "tokens": sum(tokens) if tokens else None,
-                "cost": sum(costs) if costs else None,
-            },
-            "code_line": made.code,
-            "total_rows": len(made.rows),
-        }
-
-    def handle(self, message: Message) -> None:
-        """Answer one message of the page."""
-        kind = message.get("type")
-        if kind == "hello":
-            self._publish(self.summary())
-            rows = [_cells(row) for row in self.comparison.rows]
-            self._send({"type": "rows", "from": 0, "rows": rows, "total": len(rows)})
-        elif kind == "cell":
-            self._send(self._cell(message))
-
-    def close(self) -> None:
-        """Nothing to stop: a comparison is of one moment."""
-
-    def _cell(self, message: Message) -> Message:
-        asked = {"base": self.comparison.base, **message}
-        reply = {"type": "cell", **{name: asked.get(name) for name in ("row", "run", "base")}}
-        rows, runs = self.comparison.rows, self.comparison.runs
-        row = _index(asked.get("row"), rows)
-        column, base = _index(asked.get("run"), runs), _index(asked["base"], runs)
-        if row is None or column is None or base is None:
-            return {**reply, "title": "", **nothing("there is no such cell")}
-        cells = rows[row].cells
-        before, after = cells[base], cells[column]
-        names = [visible(run.label or run.run_id) for run in (runs[base], runs[column])]
-        step = after or before
-        name = visible(step.step_id) if step else ""
-        whole = bool(asked.get("whole"))
-        if base == column or before is None or after is None:
-            shown, who = (after, names[1]) if after is not None else (before, names[0])
-            if shown is None:
-                return {**reply, "title": name, **nothing("neither run has this step")}
-            missing = "" if base == column else " · the other run has no such step"
-            text = _text(shown)
-            return {**reply, "title": f"{name} · {who}{missing}", **text_value(text, whole=whole)}
-        changed = _difference(before, after)
-        title = f"{name} · {names[0]} → {names[1]}"
-        if not changed:
-            return {**reply, "title": f"{title} · equal", **text_value(_text(after), whole=whole)}
-        return {**reply, "title": title, **text_value(changed, "diff", whole=whole)}
-
-
-def _prefixes(made: Comparison) -> list[Spend]:
-    """Return what was spent on copied steps, once for each source that is not itself compared."""
-    compared = {run.run_id for run in made.runs}
-    longest: dict[str, RunState] = {}
-    for folded in made.states:
-        source = folded.opening.source
-        if source is None or source.run_id in compared:
-            continue
-        known = longest.get(source.run_id)
-        if known is None or known.copied < folded.copied:
-            longest[source.run_id] = folded
-    return [folded.prefix for folded in longest.values()]
-
-
-def _index(index: Any, things: Sequence[object]) -> int | None:
-    return index if isinstance(index, int) and 0 <= index < len(things) else None
-
-
-def _text(step: Step) -> str:
-    if step.error is not None:
-        return visible(f"{step.error.name}: {step.error.message}")
-    found = conversation(step)
-    return readable(step.result) if found is None else visible(str(found))
-
-
-def _difference(before: Step, after: Step) -> str:
-    """Return the difference of two results; of two model calls, that of what was said."""
-    if before.request is None or after.request is None:
-        return diff.difference(before, after)
-    return diff.changes(_text(before), _text(after))
+    def _side(self, number: int) -> Side:
+        score, folded = self.scores[number], self.states[number]
+        return Side(score.value if score is not None else None, folded.own.cost_usd)
 
 
 def _outcome(folded: RunState) -> str:
@@ -258,19 +258,32 @@ def _outcome(folded: RunState) -> str:
     return folded.status
 
 
-def _cells(row: Row) -> Message:
-    cells: list[Message | None] = []
-    for step, letter in zip(row.cells, row.letters, strict=True):
-        if step is None:
-            cells.append(None)
-            continue
-        cells.append(
-            {
-                "m": letter,
-                "p": outcome(step),
-                "o": step.offset,
-                "e": step.error is not None,
-                "v": step.overridden,
-            }
-        )
-    return {"k": visible(row.name), "cells": cells, "eq": row.equal}
+def _score(run: RunModel, folded: RunState, score: Callable[[Any], object] | None) -> Score | None:
+    if score is not None:
+        return score_of(score(run), f"run {run.run_id!r}")
+    outcome = run.workflow.definition.outcome if run.workflow is not None else None
+    ending = folded.ending
+    if outcome is None:
+        return None
+    if not isinstance(ending, Complete):
+        return Score(0.0, "not solved", False) if isinstance(ending, Failure) else None
+    try:
+        return score_of(outcome(values.decode(ending.result)), f"run {run.run_id!r}")
+    except KassetteError:
+        raise
+    except Exception as problem:
+        raise KassetteError(
+            f"outcome= of workflow {folded.opening.workflow!r} cannot score run {run.run_id!r}: "
+            f"{type(problem).__name__}: {problem}"
+        ) from problem
+
+
+def _forked_at(folded: RunState) -> str | None:
+    """Return the step at which a run went its own way."""
+    if folded.opening.source is None:
+        return None
+    before = [step for step in folded.steps if step.offset < folded.copied]
+    if before and before[-1].overridden:
+        return f"{visible(before[-1].step_id)} (changed)"
+    own = next((step for step in folded.steps if step.offset >= folded.copied), None)
+    return visible(own.step_id) if own is not None else f"line {folded.copied}"

@@ -19,8 +19,10 @@ from ..text import visible
 from ..values import JSON
 from .present import FIRST, Value, sized
 
-#: Under what the messages of a request stand, and what a request may be wrapped in.
+#: Under what the messages of a request stand, what was said in an answer, and what either may be
+#: wrapped in.
 _MESSAGES = ("messages", "input", "contents", "prompt")
+_ANSWERS = ("choices", "content", "output", "message", "candidates")
 _WRAPPERS = ("request", "body", "json", "kwargs", "args", "response")
 
 
@@ -74,7 +76,7 @@ def _turns(entry: Step) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return what was sent and what came back, each as who and text."""
     found = recorded.conversation(entry)
     if found is None:
-        answer = _unwrapped(_decoded(entry.result), ("choices", "content", "output", "message"))
+        answer = _unwrapped(_decoded(entry.result), _ANSWERS)
         found = recorded.read(_unwrapped(_decoded(entry.args), _MESSAGES), answer)
     said = [found.answer] if found.answer is not None else []
     return [_turn(message) for message in found.messages], [_turn(message) for message in said]

@@ -135,9 +135,14 @@ def comparison(shown: Comparison) -> str:
     def cost(attempt: dict[str, Any]) -> str:
         return f'<td class="n">{money(attempt["cost_total"])}</td>' if priced else ""
 
+    scored = any(a["score"] is not None for a in made)
+
+    def score(attempt: dict[str, Any]) -> str:
+        return f'<td class="n">{_e(attempt["score"] or "–")}</td>' if scored else ""
+
     attempts = "".join(
         f"<tr><td>{_e(a['label'] or a['run_id'])}{' (base)' if a['base'] else ''}</td>"
-        f"<td>{_e(a['state'])}</td><td>{_e(a['outcome'])}</td>"
+        f"<td>{_e(a['state'])}</td><td>{_e(a['outcome'])}</td>{score(a)}"
         f'<td class="n">{a["steps"]}</td>{cost(a)}</tr>'
         for a in made
     )
@@ -149,11 +154,14 @@ def comparison(shown: Comparison) -> str:
             "<td>–</td>" if step is None else f"<td>{letter}{'' if many else _cell(step)}</td>"
             for step, letter in zip(row.cells, row.letters, strict=True)
         )
-        lines.append(f"<tr><td>{_e(row.name)}</td>{cells}</tr>")
+        lines.append(f"<tr><td>{_e(row.label)}</td>{cells}</tr>")
     more = _more(len(shown.rows), "rows")
     return _twin(
         f"<p><b>{_e(shown.title)}</b> · {_e(shown.sub)} · {_as_of()}</p>"
-        + _table(("attempt", "state", "outcome", "steps", *["cost"] * priced), attempts)
+        + _table(
+            ("attempt", "state", "outcome", *["score"] * scored, "steps", *["cost"] * priced),
+            attempts,
+        )
         + _table(("step", *names), "".join(lines), escaped=True)
         + more
     )

@@ -7,6 +7,8 @@ settled; the live view's output is never touched again.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,6 +16,9 @@ from IPython.display import DisplayHandle, display
 
 from .. import display as hooks
 from .view import View
+
+#: Seconds between two looks at attempts that run.
+EVERY = 0.5
 
 
 class Shown(Protocol):
@@ -33,6 +38,23 @@ def show(shown: object) -> bool:
     view.when_settled(_rewriter(shown, handle))
     bundle, metadata = _live(view)
     display(bundle, metadata=metadata, raw=True)
+    return True
+
+
+def progress(attempts: object) -> bool:
+    """Display how far attempts are, as one line that is rewritten while they run."""
+    handle = DisplayHandle()
+    handle.display({"text/plain": repr(attempts)}, raw=True)
+
+    def follow() -> None:
+        done = False
+        while not done:
+            time.sleep(EVERY)
+            done = attempts.done  # type: ignore[attr-defined]  # registered for Attempts only
+            handle.update({"text/plain": repr(attempts)}, raw=True)
+
+    # A thread, so that a blocking cell does not stop it; it ends with the attempts.
+    threading.Thread(target=follow, name="kassette progress", daemon=True).start()
     return True
 
 
@@ -57,9 +79,10 @@ def register() -> None:
     """Give runs, storages and comparisons their live views."""
     for kind in ("run", "runs", "comparison"):
         hooks.register(kind, show)
+    hooks.register("attempts", progress)
 
 
 def unregister() -> None:
     """Take them away again."""
-    for kind in ("run", "runs", "comparison"):
+    for kind in ("run", "runs", "comparison", "attempts"):
         hooks.unregister(kind)

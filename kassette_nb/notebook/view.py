@@ -19,7 +19,8 @@ from .. import background
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
 from .browser import Browser
-from .compare import ComparePanel, Comparison
+from .compare import Comparison
+from .matrix import ComparePanel
 from .panel import Panel
 
 Message = dict[str, Any]
@@ -41,6 +42,7 @@ _FILES = (
     "head.js",
     "panel.js",
     "browser.js",
+    "attempts.js",
     "compare.js",
     "main.js",
 )

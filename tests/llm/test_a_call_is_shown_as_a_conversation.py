@@ -9,7 +9,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import kassette
-from kassette_nb.notebook.compare import ComparePanel
+from kassette_nb.notebook.matrix import ComparePanel
 from kassette_nb.notebook.panel import Panel
 from tests.llm.loopback import MODEL, Loopback
 

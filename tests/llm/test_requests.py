@@ -192,7 +192,7 @@ def test_a_module_without_a_client_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"'json' has no HTTP client of its own. Give the library"):
         kb.llm.http_client(json)
     with pytest.raises(TypeError, match=r"takes the SDK's module, not 'OpenAI'"):
-        kb.llm.http_client(openai.OpenAI(api_key="k"))
+        kb.llm.http_client(openai.OpenAI(api_key="k"))  # type: ignore[arg-type]  # what is refused
 
 
 def test_an_override_of_an_answer_that_is_none_is_refused_by_name(

@@ -386,7 +386,8 @@ def test_a_comparison_answers_for_its_cells() -> None:
     assert page.main["title"] == "2 attempts"
     assert page.main["sub"] == "3 equal steps first, then a difference at edit"
     rows = page.rows()
-    assert [row["k"] for row in rows] == ["llm", "run", "llm", "edit", "run", "llm"]
+    names = ["llm", "run python", "llm", "edit", "run pytest", "llm"]
+    assert [row["k"] for row in rows] == names
     assert [row["eq"] for row in rows] == [True, True, True, False, False, False]
     (cell,) = page.ask("cell", row=3, run=1, base=0)
     assert cell["format"] == "diff"

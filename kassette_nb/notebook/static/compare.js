@@ -4,24 +4,27 @@ const MATRIX_PAGE = 200;
 
 class Compare {
   constructor(ctx, summary, { closable = false } = {}) {
-    Object.assign(this, { ctx, rows: [], open: new Set(), limit: MATRIX_PAGE, at: null, cells: new Map(), waitingFor: null });
+    Object.assign(this, { ctx, rows: [], open: new Set(), limit: MATRIX_PAGE, at: null, what: "value", cells: new Map() });
     this.title = el("span.k-name");
     this.sub = el("span.k-lineage");
     this.head = el("div.k-head", null, el("div.k-headtop", null, el("div.k-headrow", null, this.title, this.sub),
       closable ? el("span.k-headright", null, button("close", () => ctx.send({ type: "close" }), { kind: "k-link", "aria-label": "close this comparison" })) : null));
-    this.table = el("div.k-attempts", { tabindex: "0", role: "region", "aria-label": "attempts" });
+    this.attempts = new Attempts({ name: (r) => this.name(r), onOrder: () => this.later(), onBase: (run) => ctx.send({ type: "base", run }) });
+    this.paired = el("div.k-paired.k-factline");
     this.grid = el("div.k-matrix", { role: "grid", tabindex: "0", "aria-label": "steps of the attempts" });
     this.grid.addEventListener("keydown", (e) => this.key(e));
     this.grid.addEventListener("click", (e) => {
       const cell = e.target.closest("[data-run]");
       if (cell && !String(getSelection())) this.choose(+cell.dataset.row, +cell.dataset.run);
     });
-    this.view = new ValueView({ onMore: () => this.at && ctx.send({ type: "cell", row: this.at[0], run: this.at[1], base: this.base(), whole: true }), label: "difference to the base" });
+    this.view = new ValueView({ onMore: () => this.at && ctx.send({ ...this.question(), whole: true }), label: "difference to the base" });
     this.cellTitle = el("span.k-factline", null, "select a cell to see it against the base");
-    this.diff = el("div.k-celldiff", null, el("div.k-kv", null, this.cellTitle, this.view.bar), this.view.body);
+    this.tabs = ["value", "files"].map((what) => button(what, () => { this.what = what; this.tab(); this.askCell(); }, { kind: "k-link.k-tab", role: "tab" }));
+    this.tablist = el("span.k-tabs", { role: "tablist", "aria-label": "what to compare", hidden: true }, this.tabs);
+    this.diff = el("div.k-celldiff", null, el("div.k-kv", null, this.tablist, this.cellTitle, this.view.bar), this.view.body);
     this.code = el("code.k-code");
     this.foot = el("div.k-foot", null, this.code, copyButton(() => this.code.textContent, () => this.code));
-    this.node = el("div.k-compare", { role: "group", "aria-label": "comparison" }, this.head, this.table, this.grid, this.diff, this.foot);
+    this.node = el("div.k-compare", { role: "group", "aria-label": "comparison" }, this.head, this.attempts.node, this.paired, this.grid, this.diff, this.foot);
     this.ask = debounce(() => this.askCell(), 90);
     this.update(summary);
   }
@@ -36,14 +39,29 @@ class Compare {
     put(this.title, s.title);
     put(this.sub, s.sub || "");
     put(this.code, s.code_line || "");
-    refill(this.table, JSON.stringify([s.runs, s.total]), () => this.attempts());
+    this.attempts.update(s.runs, s.total);
+    refill(this.paired, JSON.stringify([s.paired, s.lineage]), () => [s.paired ? el("span", null, `against the base: ${s.paired}`) : null, Attempts.family(s.lineage, (r) => this.name(r))]);
+    show(this.paired, !!s.paired || (s.lineage || []).length > 1);
     this.later();
+  }
+
+  question() { return { type: "cell", row: this.at[0], run: this.at[1], base: this.base(), what: this.what }; }
+
+  tab() {
+    const kept = !!this.at && this.rows[this.at[0]] && this.rows[this.at[0]].cells.some((c) => c && c.w);
+    show(this.tablist, kept);
+    if (!kept) this.what = "value";
+    this.tabs.forEach((tab, n) => tab.setAttribute("aria-selected", String((n ? "files" : "value") === this.what)));
   }
 
   hear(msg) {
     if (msg.type === "rows") {
       if (msg.from > this.rows.length) { this.ctx.send({ type: "hello" }); return; }
       this.rows = this.rows.slice(0, msg.from).concat(msg.rows);
+      const before = this.based;
+      this.based = this.base();
+      // Another base means other rows: what was folded open or selected is of the old ones.
+      if (known(before) && before !== this.based) { this.open.clear(); this.at = null; }
       this.later();
     } else if (msg.type === "cell" && this.at && msg.row === this.at[0] && msg.run === this.at[1]) {
       clearTimeout(this.slow);
@@ -53,30 +71,6 @@ class Compare {
   }
 
   later() { if (!this.frame) this.frame = soon(() => { this.frame = 0; this.draw(); }); }
-
-  attempts() {
-    const { runs, total } = this.summary, base = runs[this.base()];
-    const delta = (x, b, words) => (known(x) && known(b) && x !== b ? el("span.k-delta", null, ` ${x > b ? "+" : "−"}${words(Math.abs(x - b))}`) : null);
-    const columns = [
-      ["steps", "steps", thousands], ["tokens", "tokens", tokenCount], ["cost alone", "cost_own", money, "spent by this run itself"],
-      ["cost in all", "cost_total", money, "with the prefix it was forked from"], ["working", "working_ms", duration],
-    ].filter(([, key]) => runs.some((r) => known(r[key])));
-    // Completed is not solved: only what is known to have gone wrong, or waits, bears a sign and a colour.
-    const outcome = (r) => el(r.state === "completed" ? "td.k-left" : `td.k-left.k-tone-${stateTone(r.state)}`, { title: r.outcome || "" },
-      `${r.state === "completed" ? "" : stateSign(r.state) + " "}${oneLine(r.outcome || r.state)}`);
-    const score = runs.some((r) => known(r.score));
-    const row = (r, n) => el(r.base ? "tr.k-base" : "tr", null,
-      el("th", { scope: "row", title: r.run_id }, runs.length >= 8 ? el("span.k-dim.k-nth", null, String(n + 1)) : null, el(r.label ? "span" : "span.k-mono", null, this.name(r)), r.label ? el("span.k-mono.k-dim", null, " " + shortId(r.run_id)) : null, r.base ? el("span.k-dim", null, " base") : null),
-      outcome(r),
-      score ? el("td", null, known(r.score) ? String(r.score) : "–") : null,
-      columns.map(([, key, words]) => el("td", null, known(r[key]) ? words(r[key]) : "–", r === base ? null : delta(r[key], base[key], words))));
-    const sums = { steps: total && total.steps, tokens: total && total.tokens, cost_total: total && total.cost };
-    return el("table", null,
-      el("thead", null, el("tr", null, el("th", { scope: "col" }, "attempt"), el("th.k-left", { scope: "col" }, "outcome"), score ? el("th", { scope: "col" }, "score") : null, columns.map(([words, , , title]) => el("th", { scope: "col", title }, words)))),
-      el("tbody", null, runs.map(row)),
-      total ? el("tfoot", null, el("tr", null, el("th", { scope: "row", colspan: score ? 3 : 2 }, `all ${runs.length}, a shared prefix counted once`),
-        columns.map(([, key, words]) => el("td", null, known(sums[key]) ? words(sums[key]) : "")))) : null);
-  }
 
   /** Rows and folded stretches: [{i}] and [{from, to}]. */
   plan() {
@@ -100,11 +94,11 @@ class Compare {
   }
 
   draw() {
-    const runs = this.summary.runs, narrow = runs.length >= 8, plan = this.plan();
-    this.grid.style.setProperty("--k-cols", `minmax(110px, 170px) repeat(${runs.length}, ${narrow ? "minmax(54px, 1fr)" : "minmax(128px, 1fr)"})`);
+    const runs = this.summary.runs, narrow = runs.length >= 8, plan = this.plan(), order = this.attempts.order();
+    this.grid.style.setProperty("--k-cols", `minmax(${narrow ? 96 : 110}px, 170px) repeat(${runs.length}, ${narrow ? `minmax(${runs.length > 15 ? 38 : 54}px, 1fr)` : "minmax(128px, 1fr)"})`);
     this.cells.clear();
     const header = el("div.k-mrow.k-mhead", { role: "row" }, el("span", { role: "columnheader" }, "step"),
-      runs.map((r, n) => el("span", { role: "columnheader", title: `${this.name(r)}\n${r.run_id}` }, narrow ? (r.base ? "base" : `${n + 1}`) : `${this.name(r)}${r.base ? " · base" : ""}`)));
+      order.map((n) => el("span", { role: "columnheader", title: `${this.name(runs[n])}\n${runs[n].run_id}` }, narrow ? (runs[n].base ? "base" : `${n + 1}`) : `${this.name(runs[n])}${runs[n].base ? " · base" : ""}`)));
     const kids = [header];
     let drawn = 0;
     for (const item of plan) {
@@ -112,11 +106,12 @@ class Compare {
       if (known(item.from)) {
         const n = item.to - item.from;
         const fold = button(`${item.open ? "▾" : "▸"} ${item.kind === "eq" ? plural(n, "equal step") : `${plural(n, "step")} only in ${this.name(runs[item.kind])}`}`, () => { if (item.open) this.open.delete(item.from); else this.open.add(item.from); this.draw(); }, { kind: "k-link.k-dim.k-foldrow", title: item.kind === "eq" ? "the same in all" : "the others have no such steps", "aria-expanded": String(!!item.open), tabindex: "-1" });
-        kids.push(el("div.k-mrow.k-mfold", { role: "row" }, el("span", { role: "rowheader" }, fold), item.open ? null : runs.map((_, c) => el("span.k-dim", { role: "gridcell" }, item.kind === "eq" ? "=" : c === item.kind ? this.rows.slice(item.from, item.to).map((r) => r.k).join(", ").slice(0, 200) : "–"))));
+        kids.push(el("div.k-mrow.k-mfold", { role: "row" }, el("span", { role: "rowheader" }, fold), item.open ? null : order.map((c) => el("span.k-dim", { role: "gridcell" }, item.kind === "eq" ? "=" : c === item.kind ? this.rows.slice(item.from, item.to).map((r) => r.k).join(", ").slice(0, 200) : "–"))));
         continue;
       }
       const r = this.rows[item.i];
-      kids.push(el("div.k-mrow", { role: "row" }, el("span.k-mono", { role: "rowheader", title: r.k }, r.k), r.cells.map((c, n) => {
+      kids.push(el("div.k-mrow", { role: "row" }, el("span.k-mono", { role: "rowheader", title: r.k }, r.k), order.map((n) => {
+        const c = r.cells[n];
         const cell = c ? this.cell(r, c, narrow) : el("span.k-mcell.k-dim", { role: "gridcell", title: "no such step" }, "–");
         if (c) { cell.dataset.row = item.i; cell.dataset.run = n; cell.id = `${this.view.body.id || (this.view.body.id = uid("k-cell"))}-${item.i}-${n}`; this.cells.set(`${item.i}/${n}`, cell); }
         return cell;
@@ -134,9 +129,9 @@ class Compare {
 
   cell(r, c, narrow) {
     const bad = c.e ? ".k-tone-err" : "";
-    const words = `${c.e ? "✕ " : ""}${c.v ? "✎ " : ""}${oneLine(c.p || "")}`;
+    const words = `${c.e ? "✕ " : ""}${c.v ? "✎ " : ""}${c.mv ? "⇄ " : ""}${oneLine(c.p || "")}`;
     const same = r.eq ? "=" : c.m || "";
-    return el(`span.k-mcell${bad}`, { role: "gridcell", title: words, "aria-label": `${r.k}: ${same ? (r.eq ? "equal" : "value " + same) + ", " : ""}${words}` }, same ? el("b.k-letter", null, same) : null, narrow ? (c.e ? "✕" : c.v ? "✎" : "") : r.eq ? el("span.k-dim", null, words) : words);
+    return el(`span.k-mcell${bad}`, { role: "gridcell", title: c.mv ? `${words}\n⇄ this branch stands elsewhere in this run` : words, "aria-label": `${r.k}: ${same ? (r.eq ? "equal" : "value " + same) + ", " : ""}${words}` }, same ? el("b.k-letter", null, same) : null, narrow ? (c.e ? "✕" : c.v ? "✎" : c.mv ? "⇄" : "") : r.eq ? el("span.k-dim", null, words) : words);
   }
 
   /** Opens on the first difference. */
@@ -150,6 +145,7 @@ class Compare {
 
   choose(row, run, scroll = true) {
     this.at = [row, run];
+    this.tab();
     this.mark();
     const cell = this.cells.get(`${row}/${run}`);
     if (cell && scroll) cell.scrollIntoView({ block: "nearest", inline: "nearest" });
@@ -164,7 +160,7 @@ class Compare {
   askCell() {
     if (!this.at) return;
     put(this.cellTitle, this.words());
-    const sent = this.ctx.send({ type: "cell", row: this.at[0], run: this.at[1], base: this.base() });
+    const sent = this.ctx.send(this.question());
     clearTimeout(this.slow);
     if (!sent) this.view.say("no kernel: run this cell again to read the values");
     else this.slow = setTimeout(() => this.view.say("the kernel is busy; the difference comes when its cell ends"), 1500);
@@ -184,15 +180,15 @@ class Compare {
     const rows = [...new Set([...this.cells.keys()].map((k) => +k.split("/")[0]))].sort((a, b) => a - b);
     if (!rows.length || (!step && e.key !== "Home" && e.key !== "End")) return;
     e.preventDefault();
-    const runs = this.summary.runs.length;
+    const order = this.attempts.order(), runs = order.length;
     let [row, run] = this.at || [rows[0], 0];
     if (e.key === "Home") row = rows[0];
     else if (e.key === "End") row = rows[rows.length - 1];
-    let r = Math.max(0, rows.indexOf(row)), c = run;
+    let r = Math.max(0, rows.indexOf(row)), c = order.indexOf(run);
     for (let n = 0; n < rows.length + runs; n++) {
       if (step) { r += step[0]; c += step[1]; }
       if (r < 0 || c < 0 || r >= rows.length || c >= runs) return;
-      if (this.cells.has(`${rows[r]}/${c}`)) { this.choose(rows[r], c); return; }
+      if (this.cells.has(`${rows[r]}/${order[c]}`)) { this.choose(rows[r], order[c]); return; }
       if (!step) { c = (c + 1) % runs; }
     }
   }

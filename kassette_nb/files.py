@@ -1,0 +1,170 @@
+"""A run's files as its journal recorded them: ``run.workspace``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .entries import AnyEntry, Step, Suspend
+from .errors import WorkspaceError
+from .journal import Journal
+from .lease import acquire_blocking
+from .snapshots import Change, Snapshots
+from .state import Events
+from .storage import Storage
+from .workspace import (
+    Workspace,
+    at_cut,
+    changes_between,
+    check_kept,
+    commit_of,
+    home,
+    latest,
+    tree_of,
+    watch,
+)
+
+#: Where in a run: behind a step, by its id; None is before the first step.
+Place = str | None
+
+
+class Files:
+    """The files of one run at its steps. Made by `kassette_nb.run.Run.workspace`.
+
+    Args:
+        storage: Where the run is.
+        journal: The run's.
+        declared: What its workflow says of the directory, if that is loaded.
+    """
+
+    def __init__(self, storage: Storage, journal: Journal, declared: Workspace | None) -> None:
+        self._storage = storage
+        self._journal = journal
+        self._declared = declared
+        self._snapshots = Snapshots(home(storage))
+
+    def __repr__(self) -> str:
+        return f"<files of run {self._journal.run_id!r}: {len(self.steps())} steps with a snapshot>"
+
+    @property
+    def path(self) -> Path | None:
+        """The directory that the run works in; None where its journal names none."""
+        return tree_of(self._storage, self._journal.run_id, self._journal.entries)
+
+    def steps(self) -> list[str]:
+        """Return the ids of the steps that have a snapshot, in order."""
+        return [e.step_id for e in self._journal.entries if isinstance(e, Step) and e.workspace]
+
+    def commit(self, step: Place = None) -> str:
+        """Return the snapshot behind a step, or that before the first step.
+
+        Raises:
+            WorkspaceError: There is none; names steps that have one.
+        """
+        entries = self._journal.entries
+        cut = _behind(entries, step) if step is not None else 1
+        if cut is None:
+            near = ", ".join(self.steps()[-8:]) or "none has"
+            raise WorkspaceError(
+                f"run {self._journal.run_id!r} has no step {step!r} recorded; with a snapshot "
+                f"are: {near}."
+            )
+        found = at_cut(self._journal.run_id, entries, cut)
+        if found is None:
+            raise WorkspaceError(
+                f"run {self._journal.run_id!r} has no workspace: no files were kept with it."
+            )
+        check_kept(self._storage, self._journal.run_id, found)
+        return found
+
+    def last(self) -> str | None:
+        """Return the newest snapshot, or None for a run without a workspace."""
+        return latest(self._journal.entries)
+
+    def first(self) -> str | None:
+        """Return the oldest snapshot, which is of the files before the first step."""
+        return next(filter(None, map(commit_of, self._journal.entries)), None)
+
+    def changes(self, before: Place, after: Place) -> list[Change]:
+        """Return the files that differ between two steps."""
+        return self.between(self.commit(before), self.commit(after))
+
+    def diff(self, before: Place, after: Place, path: str | None = None) -> str:
+        """Return how the files differ between two steps, as a unified diff.
+
+        Args:
+            before: A step's id: the files behind it. None: those before the first step.
+            after: The same.
+            path: Only this file.
+        """
+        return self._snapshots.diff(self.commit(before), self.commit(after), path)
+
+    def between(self, before: str, after: str) -> list[Change]:
+        """Return the files that differ between two snapshots of this storage."""
+        return self._snapshots.changes(before, after)
+
+    def difference(self, before: str, after: str) -> str:
+        """Return how two snapshots of this storage differ, as a unified diff."""
+        return self._snapshots.diff(before, after)
+
+    def checkout(self, step: Place, directory: str | os.PathLike[str]) -> Path:
+        """Write the files behind a step into a directory of their own, byte for byte.
+
+        Args:
+            step: The step's id; None: the files before the first step.
+            directory: Not there yet, or empty.
+
+        Returns:
+            The directory, absolute. If the tree was a git repository, this is one, with the same
+            HEAD, branch and commits.
+
+        Raises:
+            WorkspaceError: The directory has something in it, or there is no snapshot.
+        """
+        place = Path(directory).absolute()
+        commit = self.commit(step)
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise WorkspaceError(
+                f"{place} has something in it; give a directory that is empty or not there yet. "
+                "Nothing was written."
+            )
+        indexes = self._snapshots.home / "index" / ".checkout"
+        self._snapshots.write_whole(commit, place, self.path, indexes)
+        return place
+
+    def restore(self) -> list[str]:
+        """Put the run's directory back to what the journal recorded last.
+
+        Returns:
+            What differed, one line each. What was there is kept as a snapshot.
+
+        Raises:
+            RunBusyError: A session is at work in it.
+            WorkspaceError: The directory or the snapshot is not there.
+        """
+        run_id, recorded, path = self._journal.run_id, self.last(), self.path
+        if recorded is None or path is None or not path.is_dir():
+            raise WorkspaceError(f"run {run_id!r} has no directory here that could be put back.")
+        check_kept(self._storage, run_id, recorded)
+        hold = acquire_blocking(self._storage, run_id)
+        try:
+            number = self._journal.last_session + 1
+            declared = self._declared or Workspace(str(path))
+            tree = watch(self._storage, run_id, path, declared, number)
+            found = tree.take(recorded)
+            changes = changes_between(self._snapshots, recorded, found)
+            tree.put_back(recorded, head=self._journal.opening.source is not None)
+            return changes
+        finally:
+            hold.release()
+
+
+def _behind(entries: list[AnyEntry], step_id: str) -> int | None:
+    events = Events()
+    for entry in entries:
+        found = entry.step_id if isinstance(entry, Step) else None
+        if isinstance(entry, Suspend):
+            found = events.suspended(entry)
+        if found == step_id:
+            return entry.offset + 1
+    return None

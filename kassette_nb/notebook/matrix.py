@@ -1,0 +1,180 @@
+"""Answers the page about one comparison: its rows, and one cell against the base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from .. import diff
+from ..difference import changes, readable
+from ..entries import Step
+from ..llm.conversation import conversation
+from ..preview import outcome, preview
+from ..state import RunState, Spend
+from ..text import visible
+from .compare import Comparison
+from .present import nothing, text_value
+
+Message = dict[str, Any]
+
+
+class ComparePanel:
+    """Answers the page's messages about one comparison. Tests call `handle`."""
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        send: Callable[[Message], None],
+        publish: Callable[[Message], None],
+    ) -> None:
+        self.comparison = comparison
+        self._send = send
+        self._publish = publish
+        publish(self.summary())
+
+    def summary(self) -> Message:
+        """Return the summary trait."""
+        made = self.comparison
+        spends = [folded.own for folded in made.states] + _prefixes(made)
+        tokens = [spend.tokens for spend in spends if spend.tokens is not None]
+        costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
+        return {
+            "kind": "compare",
+            "title": made.title,
+            "sub": made.sub,
+            "runs": made.attempts(),
+            "total": {
+                "steps": sum(s.offset >= f.copied for f in made.states for s in f.steps),
+                "tokens": sum(tokens) if tokens else None,
+                "cost": sum(costs) if costs else None,
+            },
+            "paired": made.paired().line,
+            "lineage": made.lineage() if made.related else [],
+            "code_line": made.code,
+            "total_rows": len(made.rows),
+        }
+
+    def handle(self, message: Message) -> None:
+        """Answer one message of the page."""
+        kind = message.get("type")
+        if kind == "base":
+            base = _index(message.get("run"), self.comparison.runs)
+            if base is not None:
+                self.comparison.rebase(base)
+        if kind in ("hello", "base"):
+            self._publish(self.summary())
+            rows = list(self._rows())
+            self._send({"type": "rows", "from": 0, "rows": rows, "total": len(rows)})
+        elif kind == "cell":
+            self._send(self._cell(message))
+
+    def close(self) -> None:
+        """Nothing to stop: a comparison is of one moment."""
+
+    def _cell(self, message: Message) -> Message:
+        asked = {"base": self.comparison.base, **message}
+        reply = {"type": "cell", **{name: asked.get(name) for name in ("row", "run", "base")}}
+        rows, runs = self.comparison.rows, self.comparison.runs
+        row = _index(asked.get("row"), rows)
+        column, base = _index(asked.get("run"), runs), _index(asked["base"], runs)
+        if row is None or column is None or base is None:
+            return {**reply, "title": "", **nothing("there is no such cell")}
+        cells = rows[row].cells
+        if asked.get("what") == "files":
+            return {**reply, **self._changed(row, column, base, bool(asked.get("whole")))}
+        before, after = cells[base], cells[column]
+        names = [visible(run.label or run.run_id) for run in (runs[base], runs[column])]
+        step = after or before
+        name = visible(step.step_id) if step else ""
+        whole = bool(asked.get("whole"))
+        if base == column or before is None or after is None:
+            shown, who = (after, names[1]) if after is not None else (before, names[0])
+            if shown is None:
+                return {**reply, "title": name, **nothing("neither run has this step")}
+            missing = "" if base == column else " · the other run has no such step"
+            text = _text(shown)
+            return {**reply, "title": f"{name} · {who}{missing}", **text_value(text, whole=whole)}
+        changed = _difference(before, after)
+        title = f"{name} · {names[0]} → {names[1]}"
+        if not changed:
+            return {**reply, "title": f"{title} · equal", **text_value(_text(after), whole=whole)}
+        return {**reply, "title": title, **text_value(changed, "diff", whole=whole)}
+
+    def _changed(self, row: int, column: int, base: int, whole: bool) -> Message:
+        """Return how the files differ behind an aligned step."""
+        runs, cells = self.comparison.runs, self.comparison.rows[row].cells
+        names = [visible(run.label or run.run_id) for run in (runs[base], runs[column])]
+        before, after = (cells[number] for number in (base, column))
+        ours = before.workspace if before is not None else None
+        theirs = after.workspace if after is not None else None
+        title = f"files behind {visible((after or before or _NO_STEP).step_id)}"
+        if base == column:
+            names[0], ours = "the beginning", runs[base].workspace.first()
+        if ours is None or theirs is None:
+            return {"title": title, **nothing("no files were kept with both")}
+        text = runs[column].workspace.difference(ours, theirs)
+        told = f"{title} · {names[0]} → {names[1]}"
+        if not text:
+            return {"title": told, **nothing("the files are the same")}
+        return {"title": told, **text_value(text, "diff", whole=whole)}
+
+    def _rows(self) -> Iterator[Message]:
+        """Yield the rows; equal lines, which a fork has many of, are read once."""
+        known: dict[bytes, str] = {}
+        for row in self.comparison.rows:
+            cells: list[Message | None] = []
+            for number, (step, letter) in enumerate(zip(row.cells, row.letters, strict=True)):
+                if step is None:
+                    cells.append(None)
+                    continue
+                if step.error is not None or step.request is not None:
+                    text = outcome(step)
+                else:
+                    raw = b"" if step.result is UNSET else bytes(step.result)
+                    text = known.get(raw) or known.setdefault(raw, preview(step.result))
+                cell: Message = {"m": letter, "p": text, "o": step.offset}
+                marks = {
+                    "e": step.error is not None,
+                    "v": step.overridden,
+                    "w": step.workspace is not None,
+                    "mv": bool(row.moved and row.moved[number]),
+                }
+                cells.append(cell | {key: True for key, on in marks.items() if on})
+            yield {"k": visible(row.label), "cells": cells, "eq": row.equal}
+
+
+_NO_STEP = Step(session=0, step_id="", name="")
+
+
+def _prefixes(made: Comparison) -> list[Spend]:
+    """Return what was spent on copied steps, once for each source that is not itself compared."""
+    compared = {run.run_id for run in made.runs}
+    longest: dict[str, RunState] = {}
+    for folded in made.states:
+        source = folded.opening.source
+        if source is None or source.run_id in compared:
+            continue
+        known = longest.get(source.run_id)
+        if known is None or known.copied < folded.copied:
+            longest[source.run_id] = folded
+    return [folded.prefix for folded in longest.values()]
+
+
+def _index(index: Any, things: Sequence[object]) -> int | None:
+    return index if isinstance(index, int) and 0 <= index < len(things) else None
+
+
+def _text(step: Step) -> str:
+    if step.error is not None:
+        return visible(f"{step.error.name}: {step.error.message}")
+    found = conversation(step)
+    return readable(step.result) if found is None else visible(str(found))
+
+
+def _difference(before: Step, after: Step) -> str:
+    """Return the difference of two results; of two model calls, that of what was said."""
+    if before.request is None or after.request is None:
+        return diff.difference(before, after)
+    return changes(_text(before), _text(after))

@@ -1,0 +1,329 @@
+"""Snapshots of a working tree, as commits in a private bare repository outside of it.
+
+The tree's own repository, if it has one, is only read: its index, refs and stash are never
+touched, and files are kept as bytes, whatever its attributes say about line ends. What git does
+not keep beside the files (empty directories, repositories inside the tree, where HEAD was) stands
+in the commit's message.
+
+Source: gitattributes(5) for the precedence of ``info/attributes``; git-config(1), ``core.fsync``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import field
+
+from . import git, repository
+from .errors import WorkspaceError
+
+#: Files larger than this (bytes) are left out of a snapshot, and named.
+MAX_FILE = 100 * 1024 * 1024
+#: At most this many ignored paths are named.
+NAMED = 20
+_SETTINGS = {
+    "core.autocrlf": "false",
+    "core.safecrlf": "false",
+    "core.fileMode": "true",
+    "core.symlinks": "true",
+    "core.ignoreCase": "false",
+    "core.precomposeUnicode": "false",
+    "core.protectNTFS": "false",
+    "core.protectHFS": "false",
+    "core.excludesFile": os.devnull,
+    "core.attributesFile": os.devnull,
+    # A step is recorded as soon as its snapshot is: the objects have to be on the disk by then.
+    "core.fsync": "loose-object,pack,pack-metadata,reference",
+    "core.fsyncMethod": "batch",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "fetch.fsckObjects": "false",
+    "uploadpack.allowAnySHA1InWant": "true",
+}
+
+
+class Extras(msgspec.Struct, frozen=True):
+    """What a snapshot says besides its files.
+
+    ``head`` and ``branch`` are those of the tree's own repository. ``nested`` gives the snapshots
+    of repositories inside the tree by path, ``empty`` the empty directories, ``left_out`` files
+    that were not kept, with the reason, ``ignored`` some of what ``.gitignore`` names.
+    """
+
+    head: str | None = None
+    branch: str | None = None
+    nested: dict[str, str] = field(default_factory=dict)
+    empty: tuple[str, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One file that differs: ``A`` added, ``M`` modified, ``D`` deleted, ``T`` another type."""
+
+    status: str
+    path: str
+    added: int | None = None
+    removed: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.path}"
+
+
+class Snapshots:
+    """The private repository.
+
+    Args:
+        home: Its directory; made on the first snapshot, complete or not at all.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.repository = home / "snapshots.git"
+        self._extras: dict[str, Extras] = {}
+
+    def open(self) -> None:
+        """Make the repository if there is none yet.
+
+        Raises:
+            WorkspaceError: git is missing or too old, or the directory cannot be written.
+        """
+        git.check_version()
+        if (self.repository / "HEAD").exists():
+            return
+        made = self.home / f".making-{secrets.token_hex(6)}"
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            git.call("init", "-q", "--bare", "--template=", str(made), what="keep snapshots")
+            lines: list[str] = []
+            for name, value in _SETTINGS.items():
+                section, _, key = name.partition(".")
+                lines.append(f"[{section}]\n\t{key} = {value}\n")
+            with (made / "config").open("a") as config:
+                config.write("".join(lines))
+            (made / "info").mkdir(exist_ok=True)
+            # The highest precedence there is: a tree's own attributes cannot rewrite a byte.
+            (made / "info" / "attributes").write_text(
+                "* -text -eol -filter -ident -working-tree-encoding\n"
+            )
+            with contextlib.suppress(OSError):  # another process was first
+                made.rename(self.repository)
+        except OSError as problem:
+            raise WorkspaceError(f"cannot keep snapshots in {self.home}: {problem}") from None
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def has(self, commit: str) -> bool:
+        """Whether the commit is kept here."""
+        if not (self.repository / "HEAD").exists():
+            return False
+        try:
+            self.run("cat-file", "-e", f"{commit}^{{commit}}", what="look")
+        except WorkspaceError:
+            return False
+        return True
+
+    def extras(self, commit: str) -> Extras:
+        """Return what a snapshot says besides its files."""
+        known = self._extras.get(commit)
+        if known is None:
+            text = self.run("cat-file", "commit", commit, what=f"read snapshot {commit[:12]}")
+            body = text.partition(b"\n\n")[2].partition(b"\n\n")[2]
+            # The standard library's codec: a file name need not be valid UTF-8.
+            known = self._extras[commit] = msgspec.convert(json.loads(body), Extras)
+        return known
+
+    def run(
+        self,
+        *args: str,
+        tree: Path | None = None,
+        index: Path | None = None,
+        data: bytes | None = None,
+        what: str,
+        lenient: bool = False,
+    ) -> bytes:
+        """Run git on the private repository."""
+        env = {"GIT_DIR": str(self.repository)}
+        if tree is not None:
+            env["GIT_WORK_TREE"] = str(tree)
+        if index is not None:
+            env["GIT_INDEX_FILE"] = str(index)
+        return git.call(*args, cwd=tree, env=env, data=data, what=what, lenient=lenient)
+
+    def keep_head(self, tree: Path, head: str) -> None:
+        """Copy the commit that a tree's own repository is at, with what leads to it."""
+        kept = f"refs/heads-of-trees/{head}"
+        if (self.repository / kept).exists() or self.has(head):
+            return
+        args = ("-q", "--no-tags", "--update-shallow", "--no-write-fetch-head")
+        what = f"keep the commits of {tree}"
+        self.run("fetch", *args, str(tree.absolute()), f"+HEAD:{kept}", what=what)
+
+    # ------------------------------------------------------------------------------- comparing
+
+    def changes(self, before: str, after: str, *, count: bool = True) -> list[Change]:
+        """Return the files that differ between two snapshots, those of nested repositories too.
+
+        Args:
+            before: A snapshot.
+            after: Another one.
+            count: Say how many lines were added and removed.
+        """
+        found = list(self._changes(before, after, count))
+        ours, theirs = self.extras(before), self.extras(after)
+        for path in sorted({*ours.nested, *theirs.nested}):
+            old, new = ours.nested.get(path), theirs.nested.get(path)
+            if old == new:
+                continue
+            if old is None or new is None:
+                found.append(Change("A" if old is None else "D", f"{path}/"))
+                continue
+            inside = self.changes(old, new, count=count)
+            found += [Change(c.status, f"{path}/{c.path}", c.added, c.removed) for c in inside] or [
+                Change("M", f"{path}/")
+            ]
+        for path in sorted({*ours.empty} ^ {*theirs.empty}):
+            gone = path in ours.empty
+            if not any(c.path.startswith(f"{path}/") for c in found):
+                found.append(Change("D" if gone else "A", f"{path}/"))
+        return found
+
+    def _changes(self, before: str, after: str, count: bool) -> Iterator[Change]:
+        options = ("--no-renames", "-z", "-r", "--raw")
+        out = self.run(
+            "diff-tree", *options, *(["--numstat"] if count else []), before, after,
+            what="compare two snapshots",
+        )  # fmt: skip
+        fields = iter(out.split(b"\0"))
+        lines: dict[str, tuple[int | None, int | None]] = {}
+        statuses: dict[str, str] = {}
+        for item in fields:
+            if item.startswith(b":"):
+                statuses[os.fsdecode(next(fields))] = item.rsplit(b" ", 1)[1].decode()[0]
+            elif item:
+                added, removed, path = item.split(b"\t", 2)
+                lines[os.fsdecode(path)] = (_number(added), _number(removed))
+        for name, status in statuses.items():
+            yield Change(status, name, *lines.get(name, (None, None)))
+
+    def diff(self, before: str, after: str, path: str | None = None) -> str:
+        """Return the difference of two snapshots as a unified diff."""
+        only = ["--", f":(literal){path}"] if path else []
+        out = self.run(
+            "diff-tree", "-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv",
+            "--full-index", before, after, *only, what="compare two snapshots",
+        )  # fmt: skip
+        text = out.decode(errors="replace")
+        ours, theirs = self.extras(before), self.extras(after)
+        for inner in sorted({*ours.nested} & {*theirs.nested}):
+            if ours.nested[inner] != theirs.nested[inner]:
+                text += self.diff(ours.nested[inner], theirs.nested[inner])
+        return text
+
+    # ------------------------------------------------------------------------------- restoring
+
+    def write_whole(self, commit: str, place: Path, origin: Path | None, indexes: Path) -> None:
+        """Write a snapshot, with the repository that the tree had, to a place: whole or not.
+
+        Args:
+            commit: The snapshot.
+            place: Not there yet, or an empty directory.
+            origin: See `give_repository`.
+            indexes: See `restore`; what is in it already is replaced.
+        """
+        made = place.with_name(f".making-{secrets.token_hex(6)}")
+        try:
+            shutil.rmtree(indexes, ignore_errors=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self.restore(commit, made, indexes)
+            self.give_repository(commit, made, origin)
+            made.rename(place)
+        except OSError as problem:
+            if not place.is_dir() or not any(place.iterdir()):  # else somebody was first
+                raise WorkspaceError(f"cannot make {place}: {problem}") from None
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def restore(self, commit: str, directory: Path, indexes: Path) -> None:
+        """Write a snapshot's files into an empty directory, byte for byte.
+
+        Args:
+            commit: The snapshot.
+            directory: Empty, or not there yet.
+            indexes: Where the indexes that fit the written files are kept.
+        """
+        extras = self.extras(commit)
+        directory.mkdir(parents=True, exist_ok=True)
+        indexes.mkdir(parents=True, exist_ok=True)
+        index = indexes / "root"
+        what = f"write snapshot {commit[:12]} to {directory}"
+        self.run("read-tree", commit, index=index, what=what)
+        self.run("checkout-index", "-a", "-f", "-q", "-u", tree=directory, index=index, what=what)
+        for path in extras.empty:
+            (directory / path).mkdir(parents=True, exist_ok=True)
+        for path, inner in extras.nested.items():
+            self.restore(inner, directory / path, inner_indexes(indexes, path))
+
+    def put_back(self, now: str, commit: str, directory: Path, indexes: Path) -> None:
+        """Change a tree from the snapshot just taken of it to another one.
+
+        Nothing is lost: the present state is a snapshot, and a repository inside the tree that
+        the other one does not have is moved aside, into ``aside`` beside the snapshots.
+        """
+        ours, theirs = self.extras(now), self.extras(commit)
+        what = f"put {directory} back to snapshot {commit[:12]}"
+        for path in {*ours.nested} - {*theirs.nested}:
+            aside = self.home / "aside" / f"{secrets.token_hex(4)}-{Path(path).name}"
+            aside.parent.mkdir(exist_ok=True)
+            (directory / path).rename(aside)
+        for path in sorted({*ours.empty} - {*theirs.empty}, reverse=True):
+            with contextlib.suppress(OSError):
+                (directory / path).rmdir()
+        index = indexes / "root"
+        self.run("read-tree", "--reset", "-u", commit, tree=directory, index=index, what=what)
+        for path in theirs.empty:
+            (directory / path).mkdir(parents=True, exist_ok=True)
+        for path, inner in theirs.nested.items():
+            if path in ours.nested:
+                inside = inner_indexes(indexes, path)
+                self.put_back(ours.nested[path], inner, directory / path, inside)
+            else:
+                self.restore(inner, directory / path, inner_indexes(indexes, path))
+                self.give_repository(inner, directory / path, None)
+
+    def move_head(self, tree: Path, extras: Extras) -> None:
+        """Let a tree's own repository be at the commit and branch that a snapshot says."""
+        repository.point(self.repository, tree, extras.head, extras.branch)
+
+    def give_repository(self, commit: str, directory: Path, origin: Path | None) -> None:
+        """Give restored files the repository that the tree had: same HEAD, branch and commits.
+
+        Args:
+            commit: The snapshot that was restored.
+            directory: Where; without a ``.git`` of its own.
+            origin: The tree that the snapshot is of: its refs, tags, settings and hooks are
+                taken, too, if it is still there.
+        """
+        extras = self.extras(commit)
+        if extras.head is not None or extras.branch is not None:
+            there = origin if origin is not None and git.directory(origin) else None
+            repository.clone(self.repository, there, directory, extras.head, extras.branch)
+        for path, inner in extras.nested.items():
+            self.give_repository(inner, directory / path, origin / path if origin else None)
+
+
+def inner_indexes(indexes: Path, path: str) -> Path:
+    """Return where the indexes of a repository inside the tree are."""
+    return indexes / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def _number(text: bytes) -> int | None:
+    return None if text == b"-" else int(text)

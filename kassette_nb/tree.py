@@ -1,0 +1,343 @@
+"""A working tree that is being watched: snapshots of it, taken one after the other.
+
+What is kept: every file that the tree's ``.gitignore`` does not name, and those it names that its
+own repository tracks; executable bits and symbolic links; empty directories; the same for every
+repository inside the tree. What is not: ignored files (unless asked for), files over a size, and
+what git has no notion of (owners, other mode bits, times, sockets).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+import threading
+from pathlib import Path
+
+import msgspec
+
+from . import git
+from .errors import WorkspaceError
+from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, inner_indexes
+
+#: Paths handed to one call of git, so that no command line grows too long.
+BATCH = 500
+#: A tree that something else keeps changing is taken as it was at this look.
+ROUNDS = 4
+
+
+class Tree:
+    """Takes snapshots of one directory.
+
+    Args:
+        path: The directory.
+        snapshots: Where they are kept.
+        indexes: A directory for git's indexes, which make a snapshot of an unchanged tree cheap.
+        name: The run and session, for the refs that keep snapshots from being collected.
+        ignored: Keep ignored files, too.
+        max_file: Leave larger files out; bytes.
+        hidden: A directory inside the tree that is not part of it (the journals).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        snapshots: Snapshots,
+        indexes: Path,
+        name: str,
+        *,
+        ignored: bool = False,
+        max_file: int = MAX_FILE,
+        hidden: Path | None = None,
+    ) -> None:
+        self.path = path
+        self.snapshots = snapshots
+        self._indexes = indexes
+        self._index = indexes / "root"
+        self._name = name
+        self._ignored = ignored
+        self._max_file = max_file
+        self._hidden = hidden
+        self._nested: dict[str, Tree] = {}
+        self._tracked_at: tuple[int, int] | None = None
+        self._tracked: list[str] = []
+        self._absent: list[str] = []
+        self._lock = threading.Lock()
+        #: The newest snapshot, with its tree and what it says besides.
+        self._commit: str | None = None
+        self._written: str | None = None
+        self._extras = Extras()
+        self._seen = False
+
+    def take(self, parent: str | None = None) -> str:
+        """Take a snapshot: durable on return; the same commit as before where nothing changed.
+
+        Args:
+            parent: The snapshot that this tree was last recorded as, for the first one taken.
+
+        Raises:
+            WorkspaceError: It could not be taken.
+        """
+        with self._lock:
+            try:
+                if self._seen:
+                    return self._take()
+                return self._first(parent)
+            except BaseException as problem:
+                # The index may be ahead of the newest snapshot now: look at everything anew.
+                self._seen, self._tracked_at = False, None
+                if isinstance(problem, OSError):
+                    raise WorkspaceError(f"cannot keep {self.path}: {problem}") from None
+                raise
+
+    def put_back(self, commit: str, *, head: bool = False) -> None:
+        """Change the files to an earlier snapshot; what is there now is one already.
+
+        Args:
+            commit: The snapshot.
+            head: Move the tree's own repository back, too: for trees that are nobody else's.
+        """
+        with self._lock:
+            assert self._commit is not None, "the present state is kept first"
+            self.snapshots.put_back(self._commit, commit, self.path, self._indexes)
+            extras = self.snapshots.extras(commit)
+            if head and extras.head is not None and git.directory(self.path) is not None:
+                self.snapshots.move_head(self.path, extras)
+            self._commit, self._extras = commit, extras
+            self._written = self._run("rev-parse", f"{commit}^{{tree}}").decode().strip()
+            self._seen = False
+            self._nested.clear()
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """What the newest snapshot does not have, with the reason."""
+        return self._extras.left_out
+
+    def _first(self, parent: str | None) -> str:
+        self._indexes.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if parent is not None and self.snapshots.has(parent):
+            self._commit, self._extras = parent, self.snapshots.extras(parent)
+            self._written = self._run("rev-parse", f"{parent}^{{tree}}").decode().strip()
+        try:
+            self._refresh()
+        except WorkspaceError:
+            self._index.unlink(missing_ok=True)  # it only saves time, and can be made anew
+            self._refresh()
+        found = self._take()
+        self._seen = True
+        return found
+
+    def _refresh(self) -> None:
+        if not self._index.exists() and self._commit is not None:
+            self._run("read-tree", self._commit)
+        # Files that were only touched would be read again and again otherwise. It says so when
+        # some really differ; that is not an error.
+        self._run("update-index", "-q", "--refresh", lenient=True)
+        self._run("ls-files", "-z", "--", ":(literal).gitignore")
+
+    def _take(self) -> str:
+        changed, empty, nested = self._scan()
+        left_out = self._extras.left_out
+        written = self._written
+        if not self._seen or changed - left_out.keys() or left_out.keys() - changed:
+            # Asked again, so that what is said of a tree does not depend on what it was before,
+            # and because a directory in place of a file shows when the file is out of the index.
+            for _ in range(ROUNDS):
+                left_out = self._update(changed)
+                changed, empty, nested = self._scan()
+                if changed == left_out.keys():
+                    break
+            written = self._run("write-tree").decode().strip()
+        head, branch = git.head(self.path)
+        if head is not None and head != self._extras.head:
+            self.snapshots.keep_head(self.path, head)
+        extras = Extras(
+            head,
+            branch,
+            {
+                path: self._inner(path).take(self._extras.nested.get(path))
+                for path in sorted(nested)
+            },
+            tuple(sorted(empty)),
+            left_out,
+            self._extras.ignored if self._commit is not None else self._ignored_paths(),
+        )
+        if self._commit is None or written != self._written or extras != self._extras:
+            assert written is not None, "the first look writes it"
+            self._commit = self._record(written, extras)
+            self._written, self._extras = written, extras
+        return self._commit
+
+    def _scan(self) -> tuple[set[str], set[str], set[str]]:
+        """Return what may have changed, the empty directories, and the repositories inside."""
+        changed, empty, nested, whole = set(self._forced()), set[str](), set[str](), set[str]()
+        for path in self._listed("-m", "-d", "-o", "--directory"):
+            self._sort(path, changed, empty, nested, whole)
+        todo = sorted(whole)
+        for start in range(0, len(todo), BATCH):
+            some = [f":(literal){path}" for path in todo[start : start + BATCH]]
+            for path in self._listed("-o", "--", *some):
+                self._sort(path, changed, empty, nested, set())
+            for path in todo[start : start + BATCH]:
+                empty.update(self._empty_below(path))
+        return changed, empty, nested
+
+    def _sort(
+        self, path: str, changed: set[str], empty: set[str], nested: set[str], whole: set[str]
+    ) -> None:
+        if not path.endswith("/"):
+            changed.add(path)
+            return
+        path = path.rstrip("/")
+        if os.path.lexists(self.path / path / ".git"):
+            nested.add(path)
+            return
+        with contextlib.suppress(OSError), os.scandir(self.path / path) as inside:
+            (whole if next(inside, None) is not None else empty).add(path)
+
+    def _empty_below(self, path: str) -> list[str]:
+        found = []
+        for folder, names, files in os.walk(self.path / path):
+            if ".git" in names or ".git" in files:
+                names.clear()
+            elif not names and not files:
+                found.append(os.path.relpath(folder, self.path))
+        return found
+
+    def _listed(self, *what: str) -> list[str]:
+        options = [] if self._ignored else ["--exclude-per-directory=.gitignore"]
+        own = git.directory(self.path)
+        if own is not None and not self._ignored:
+            exclude = git.common_directory(self.path) / "info" / "exclude"
+            options += [f"--exclude-from={exclude}"] if exclude.exists() else []
+        if self._hidden is not None:
+            escaped = re.sub(r"([\\*?\[ !#])", r"\\\1", self._hidden.as_posix())
+            options.append(f"--exclude=/{escaped}/")
+        out = self._run("ls-files", "-z", *options, *what)
+        return [os.fsdecode(path) for path in out.split(b"\0") if path]
+
+    def _forced(self) -> list[str]:
+        """Return the ignored files that the tree's own repository tracks, when that may change."""
+        own = git.directory(self.path)
+        if own is None or self._ignored:
+            return []
+        try:
+            seen = (own / "index").stat()
+        except OSError:
+            return []
+        mark = seen.st_mtime_ns, seen.st_size
+        if mark == self._tracked_at:
+            # One that was deleted and is there again is ignored like any new file.
+            back = [path for path in self._absent if os.path.lexists(self.path / path)]
+            self._note_absent()
+            return back
+        self._tracked_at = mark
+        out = git.call(
+            "ls-files", "-z", "-c", "-i", "--exclude-standard",
+            cwd=self.path, what=f"list the files of {self.path}",
+        )  # fmt: skip
+        paths = [os.fsdecode(path) for path in out.split(b"\0") if path]
+        # A submodule has a snapshot of its own.
+        self._tracked = [path for path in paths if not (self.path / path).is_dir()]
+        self._note_absent()
+        return self._tracked
+
+    def _note_absent(self) -> None:
+        self._absent = [p for p in self._tracked if not os.path.lexists(self.path / p)]
+
+    def _ignored_paths(self) -> tuple[str, ...]:
+        if self._ignored:
+            return ()
+        named = self._listed("-o", "-i", "--directory")
+        hidden = f"{self._hidden.as_posix()}/" if self._hidden is not None else None
+        return tuple(path for path in named if path != hidden)[:NAMED]
+
+    def _update(self, changed: set[str]) -> dict[str, str]:
+        """Bring the index up to date; return what is left out, with the reason."""
+        left_out = {}
+        for path in changed:
+            reason = self._unfit(self.path / path)
+            if reason is not None:
+                left_out[path] = reason
+        data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - left_out.keys()))
+        if data and not self._add_many(len(changed), data):
+            self._run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", data=data)
+        if left_out:
+            data = b"".join(os.fsencode(path) + b"\0" for path in sorted(left_out))
+            self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
+        return left_out
+
+    def _add_many(self, count: int, data: bytes) -> bool:
+        """Take many paths at once: ``git add`` syncs them together, but any odd one stops it."""
+        if count <= BATCH:
+            return False
+        source = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        try:
+            self._run("--literal-pathspecs", "add", "-f", "-A", *source, data=data)
+        except WorkspaceError:
+            return False
+        return True
+
+    def _unfit(self, path: Path) -> str | None:
+        try:
+            found = path.lstat()
+        except OSError:
+            return None  # deleted
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        if found.st_size > self._max_file:
+            return f"larger than {self._max_file:,} bytes"
+        return None if os.access(path, os.R_OK) else "not readable"
+
+    def _inner(self, path: str) -> Tree:
+        known = self._nested.get(path)
+        if known is None:
+            known = self._nested[path] = Tree(
+                self.path / path,
+                self.snapshots,
+                inner_indexes(self._indexes, path),
+                "",
+                ignored=self._ignored,
+                max_file=self._max_file,
+            )
+        return known
+
+    def _record(self, written: str, extras: Extras) -> str:
+        parents = [commit for commit in (self._commit, *extras.nested.values()) if commit]
+        args = [arg for commit in dict.fromkeys(parents) for arg in ("-p", commit)]
+        message = json.dumps(msgspec.to_builtins(extras), sort_keys=True)
+        text = f"snapshot\n\n{message}\n".encode()
+        made = self._run("commit-tree", written, *args, data=text).decode().strip()
+        if self._name:
+            self._run("update-ref", f"refs/runs/{self._name}", made)
+        return made
+
+    def _run(self, *args: str, data: bytes | None = None, lenient: bool = False) -> bytes:
+        what = f"keep {self.path}"
+        return self.snapshots.run(
+            *args, tree=self.path, index=self._index, data=data, what=what, lenient=lenient
+        )
+
+
+def fresh_indexes(home: Path, run_id: str, session: int) -> Path:
+    """Return the directory of a session's indexes, begun with those of the session before it.
+
+    A killed session may leave a half-written index, and even a git that is still at work on it,
+    so no session uses the directory of another.
+    """
+    folder = home / "index" / run_id
+    mine = folder / str(session)
+    if mine.exists():
+        return mine
+    older = sorted((int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit()), reverse=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    if older:
+        leftovers = shutil.ignore_patterns("*.lock")
+        with contextlib.suppress(OSError, shutil.Error):  # it only saves time
+            shutil.copytree(folder / str(older[0]), mine, ignore=leftovers)
+    for number in older[1:]:
+        shutil.rmtree(folder / str(number), ignore_errors=True)
+    return mine

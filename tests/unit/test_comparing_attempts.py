@@ -1,0 +1,150 @@
+"""Attempts side by side: ranked by what they reached, with their files, any of them the base."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kassette_nb as kb
+from kassette_nb import LocalStorage, Usage, Workflow, kassette, with_usage
+from kassette_nb.notebook.compare import Comparison
+from kassette_nb.notebook.matrix import ComparePanel
+from kassette_nb.scores import score_of
+
+
+def solver(tmp_path: Path, **options: Any) -> Workflow:
+    """An agent that writes what its plan says; three tests pass for each letter of it."""
+    (tmp_path / "tree").mkdir(exist_ok=True)
+    (tmp_path / "tree" / "a.txt").write_text("old\n")
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tmp_path / "tree", **options)
+    async def solve(ctx, task):
+        def edit(text: str) -> str:
+            (ctx.workspace / "a.txt").write_text(f"{text}\n")
+            return "written"
+
+        plan = await ctx.step(
+            "plan", lambda: with_usage("a", Usage(model="m", cost_usd=0.25, input_tokens=10))
+        )
+        await ctx.step("edit", edit, plan)
+        await ctx.step("price", lambda: with_usage(1, Usage(cost_usd=len(plan) / 100)))
+        return {"passed": 3 * len(plan)}
+
+    return solve
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Comparison:
+    wf = solver(tmp_path, outcome=lambda result: (result["passed"], 9))
+    wf.start_sync("t", run_id="run")
+    attempts = wf.fork_many("run", at="plan", values=["bbb", "cc", ""])
+    attempts.wait(30)
+    runs = kb.open(tmp_path / "store")
+    return kb.compare([runs[i] for i in ("run", *attempts.run_ids)])
+
+
+def test_attempts_have_a_score_files_and_a_family(made: Comparison) -> None:
+    table = made.attempts()
+    assert [a["score"] for a in table] == ["3 / 9", "9 / 9", "6 / 9", "0 / 9"]
+    assert [a["solved"] for a in table] == [False, True, False, False]
+    assert [(a["files"], a["added"], a["removed"]) for a in table] == [(1, 1, 1)] * 4
+    found = made.paired()
+    assert (found.wins, found.losses, found.ties) == (2, 1, 0)
+    assert made.paired([("run.2", "run.3")]).losses == 1
+    assert [(line["run_id"], line["depth"], line["at"]) for line in made.lineage()] == [
+        ("run", 0, None),
+        ("run.2", 1, "plan (changed)"),
+        ("run.3", 1, "plan (changed)"),
+        ("run.4", 1, "plan (changed)"),
+    ]
+    with pytest.raises(kb.KassetteError, match="'gone' is not one of those"):
+        made.paired([("run", "gone")])
+
+
+def test_a_cell_shows_the_value_or_the_files_against_the_base(made: Comparison) -> None:
+    sent: list[dict[str, Any]] = []
+    panel = ComparePanel(made, sent.append, sent.append)
+    panel.handle({"type": "cell", "row": 1, "run": 1, "what": "value"})
+    assert "equal" in sent[-1]["title"]
+    panel.handle({"type": "cell", "row": 1, "run": 1, "what": "files"})
+    assert "-a\n+bbb" in sent[-1]["text"]
+    panel.handle({"type": "cell", "row": 1, "run": 0, "what": "files"})
+    assert "-old\n+a" in sent[-1]["text"]
+    assert "the beginning" in sent[-1]["title"]
+    panel.handle({"type": "cell", "row": 0, "run": 1, "what": "files"})
+    assert sent[-1]["note"] == "the files are the same"
+
+
+def test_any_attempt_can_be_the_base(made: Comparison) -> None:
+    sent: list[dict[str, Any]] = []
+    panel = ComparePanel(made, sent.append, sent.append)
+    panel.handle({"type": "base", "run": 2})
+    summary, rows = sent[-2], sent[-1]
+    assert [run["base"] for run in summary["runs"]] == [False, False, True, False]
+    assert summary["code_line"].endswith(", base=2)")
+    assert [cell["m"] for cell in rows["rows"][0]["cells"]] == ["B", "C", "A", "D"]
+    assert made.paired().losses == 2
+    panel.handle({"type": "base", "run": 9})
+    assert made.base == 2
+
+
+def test_a_score_given_to_the_comparison_ranks_it(tmp_path: Path) -> None:
+    wf = solver(tmp_path)
+    wf.start_sync("t", run_id="run")
+    fork = asyncio.run(wf.fork("run", override={"plan": "bb"}))
+    wf.start_sync(run_id=fork)
+    runs = kb.open(tmp_path / "store")
+    plain = kb.compare([runs["run"], runs[fork]])
+    assert [a["score"] for a in plain.attempts()] == [None, None]
+    made = kb.compare([runs["run"], runs[fork]], score=lambda run: run.result["passed"])
+    assert [a["rank"] for a in made.attempts()] == [3, 6]
+    assert made.paired().wins == 1
+    with pytest.raises(kb.KassetteError, match="the score of run 'run' is 'good'"):
+        kb.compare([runs["run"], runs[fork]], score=lambda run: "good")
+
+
+def test_an_outcome_that_fails_is_named(tmp_path: Path) -> None:
+    wf = solver(tmp_path, outcome=lambda result: result["missing"])
+    wf.start_sync("t", run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    with pytest.raises(kb.KassetteError, match=r"outcome= of workflow 'solve'.*KeyError"):
+        kb.compare([run, run])
+
+
+def test_scores_are_numbers_pairs_or_yes_and_no() -> None:
+    assert score_of(None, "x") is None
+    assert [s.text for s in (score_of(g, "x") for g in (True, 3, 2.5, (2, 3))) if s] == [
+        "solved",
+        "3",
+        "2.5",
+        "2 / 3",
+    ]
+    for bad in ("3", float("nan"), (1, 2, 3), (True, 2)):
+        with pytest.raises(kb.KassetteError, match="the score of x"):
+            score_of(bad, "x")
+
+
+def test_the_picture_carries_no_markup_of_a_journal(tmp_path: Path) -> None:
+    wf = solver(tmp_path)
+    wf.start_sync("t", run_id="run")
+    wf.fork_many("run", at="plan", values=["<b>x</b>"], labels=["<a href='https://x'>y"]).wait(30)
+    runs = kb.open(tmp_path / "store")
+    text = kb.compare([runs["run"], runs["run.2"]]).figure().to_json()
+    assert "<a href" not in text
+    assert "&lt;a href" in text or "\\u0026lt;a href" in text
+
+
+def test_comparing_needs_plotly_only_for_its_picture(tmp_path: Path) -> None:
+    wf = solver(tmp_path)
+    wf.start_sync("t", run_id="run")
+    code = (
+        "import sys, kassette_nb as kb; run = kb.open(sys.argv[1])['run']; "
+        "c = kb.compare([run, run]); assert 'plotly' not in sys.modules; c.figure(); "
+        "assert 'plotly' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "store")], check=True)
