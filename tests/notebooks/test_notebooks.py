@@ -166,3 +166,16 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [t for v in value for t in _texts(v)]
     return []
+
+
+def test_the_figures_of_the_ticket_agent_were_measured_as_the_notebook_says() -> None:
+    rows = dict(json.loads((FOLDER / "02_ticket_agent.json").read_text()))
+    killed = {name: runs for name, runs in rows.items() if "at a random moment" in name}
+    assert len(killed) == 3
+    assert all(len(runs) == 200 for runs in killed.values())
+    assert {run["crashes"] for runs in killed.values() for run in runs} == {1}
+    (quiet,) = rows["durable, no crash"]
+    for name, runs in rows.items():
+        told = {(run["calls"], run["tokens"], run["mails"], run["doubled"]) for run in runs}
+        same = told == {(quiet["calls"], quiet["tokens"], quiet["mails"], 0)}
+        assert same == (not name.startswith("naive") or name == "naive, no crash"), name
