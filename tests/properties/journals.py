@@ -1,4 +1,4 @@
-"""The rules of JOURNAL.md, checked line by line with the standard library alone."""
+"""The rules of FORMAT.md, checked line by line with the standard library alone."""
 
 from __future__ import annotations
 

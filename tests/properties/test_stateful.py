@@ -1,6 +1,6 @@
 """Calls in any order, crashed at any write, leave exactly the lines that a simple model says.
 
-The model knows one workflow and the rules of JOURNAL.md: what a session writes, one write after
+The model knows one workflow and the rules of FORMAT.md: what a session writes, one write after
 the other. A crash lets some of the writes happen, and perhaps one more whose reply is lost.
 """
 
