@@ -23,8 +23,10 @@ from .entries import (
     Complete,
     Failure,
     Foreign,
+    Intent,
     Known,
     LineError,
+    Note,
     Start,
     Step,
     Terminal,
@@ -38,6 +40,8 @@ from .errors import (
 )
 from .storage import Conflict, Storage, Token, check_run_id
 
+#: Entries whose fields are the runtime's own, or checked where they are given.
+_OWN = frozenset({Step, Intent, Note})
 _ENDINGS = frozenset({"complete", "error", "cancel"})
 _OPEN, _CLOSE = b"{}"
 
@@ -349,7 +353,7 @@ class Writer:
                 if self.blocking:
                     # A reply can be lost after the write; then the line is looked for.
                     entry.write_id = secrets.token_hex(8)
-                if type(entry) is not Step:  # a step's fields are the runtime's own, or checked
+                if type(entry) not in _OWN:
                     entries.refuse_unreadable(entry)
                 number += 1
             if number == self._next + 1:

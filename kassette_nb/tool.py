@@ -128,8 +128,9 @@ def _intent(
         )
     kept: Payload = UNSET
     if options.record_args:
-        hidden = canonical(redact(args), what)
-        kept = values.encode(hidden, what=what, limit=session.max_payload)
+        hidden = redact(args)
+        shown = form if hidden == args else canonical(hidden, what)
+        kept = values.encode(shown, what=what, limit=session.max_payload)
     intent = Intent(
         session=session.number,
         step_id=step_id,
@@ -142,6 +143,11 @@ def _intent(
 
 
 def _takes_key(fn: Callable[..., Any]) -> bool:
+    code = getattr(fn, "__code__", None)
+    if code is not None and not hasattr(fn, "__wrapped__"):
+        # A plain function says so itself; a signature takes as long as all else of a call.
+        last = code.co_argcount + code.co_kwonlyargcount
+        return "idempotency_key" in code.co_varnames[code.co_posonlyargcount : last]
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):  # a builtin without a signature
@@ -190,6 +196,8 @@ def _refuse_reuse(session: Session, intent: Intent) -> None:
     if intent.idempotency_key is None:
         return
     first = session.cursor.keys.setdefault(intent.idempotency_key, intent)
+    if first is intent:
+        return
     before, now = first.args, intent.args
     known = isinstance(before, Raw) and isinstance(now, Raw)  # not kept is not another
     if first.name == intent.name and (not known or same(values.decode(before), values.decode(now))):
