@@ -16,8 +16,8 @@ from .. import background
 from ..errors import KassetteError
 from ..storage import Storage, beside
 
-#: Seconds between two looks: a change is seen within half a second, at most four times a second.
-INTERVAL = 0.25
+#: Seconds between two looks: a change is seen within half a second.
+INTERVAL = 0.4
 #: The same where each look is a request that somebody pays for.
 INTERVAL_REMOTE = 1.0
 #: Seconds without a sign from any view after which nobody is looking any more.
