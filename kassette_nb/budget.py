@@ -59,9 +59,10 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
         for name in LIMITS:
             limit = getattr(self, name)
             kinds = (int, float) if name == "max_cost_usd" else (int,)
-            usable = isinstance(limit, kinds) and not isinstance(limit, bool)
-            if limit is not None and not (usable and math.isfinite(limit) and limit >= 0):
-                wanted = "a number" if float in kinds else "a whole number"
+            # Exact types: JSON would not carry a numpy number.
+            usable = type(limit) in kinds and math.isfinite(limit) and limit >= 0
+            if limit is not None and not usable:
+                wanted = "a plain number" if float in kinds else "a plain whole number"
                 raise _refused(name, f"{name}={limit!r} is not {wanted}, 0 or more")
         if self.on_exceeded not in ("ask", "fail"):
             raise _refused(

@@ -64,7 +64,10 @@ def line(run: RunModel, message: Message) -> str | None:
         if verb in ("fork", "other"):
             return _fork_line(run, target, message)
         if verb == "settle":
-            return code.call(target, "settle", *_outcome(message), event=event)
+            seen = _attempt(message)
+            return code.call(
+                target, "settle", *_outcome(message), by=by, note=note, event=event, attempt=seen
+            )
     except KassetteError:
         return None
     return None
@@ -114,10 +117,15 @@ def _answer(run: RunModel, message: Message) -> JSON:
 
 def _settle(run: RunModel, message: Message) -> Message:
     event, by = _text(message, "id"), _text(message, "by")
-    seen = message.get("attempt")
-    attempt = seen if isinstance(seen, int) else None
-    run.settle(*_outcome(message), event=event, by=by, note=_text(message, "note"), attempt=attempt)
+    note, seen = _text(message, "note"), _attempt(message)
+    run.settle(*_outcome(message), event=event, by=by, note=note, attempt=seen)
     return {"phase": "done", "text": "recorded"}
+
+
+def _attempt(message: Message) -> int | None:
+    """Return the attempt that was on show when somebody decided."""
+    seen = message.get("attempt")
+    return seen if type(seen) is int else None
 
 
 def _outcome(message: Message) -> tuple[str, JSON] | tuple[str]:

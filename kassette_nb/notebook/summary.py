@@ -234,9 +234,9 @@ def _doubt(intent: Intent, target: str) -> Summary:
         "since": intent.timestamp,
         "args": present(intent.args),
         "lines": {
-            "record": f"{target}.settle('record', ..., event={event!a})",
-            "retry": code.call(target, "settle", "retry", event=event),
-            "fail": code.call(target, "settle", "fail", event=event),
+            "record": f"{target}.settle('record', ..., event={event!a}, attempt={intent.attempt})",
+            "retry": code.call(target, "settle", "retry", event=event, attempt=intent.attempt),
+            "fail": code.call(target, "settle", "fail", event=event, attempt=intent.attempt),
         },
     }
 

@@ -7,14 +7,19 @@ above it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
+
+from kassette_nb import kassette
+from tests.benchmarks import sample
 
 #: A sync that takes less than this does not reach a disk.
 REAL_SYNC = 20e-6
@@ -75,6 +80,43 @@ async def interleave_async(
         times[name].append(time.perf_counter() - began)
         del kept
     return times
+
+
+def beside_a_sync(
+    folder: Path,
+    sides: Callable[[Any], Mapping[str, Callable[[], Awaitable[object]]]],
+    rounds: int,
+    warm: int,
+    syncs: int = 1,
+) -> Times:
+    """Time what a workflow calls beside raw writes and syncs of a journal's line.
+
+    Args:
+        folder: On a disk.
+        sides: Given the ctx, what is timed by name; ``floor`` is added.
+        rounds: How often each.
+        warm: How often before that, untimed.
+        syncs: Writes and syncs of one round of the floor.
+    """
+    line = sample.journal(rounds).splitlines(keepends=True)[-1]
+    raw = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    found: Times = {}
+
+    async def bench(ctx: Any) -> None:
+        async def floor() -> None:
+            for _ in range(syncs):
+                os.write(raw, line)
+                os.fsync(raw)
+
+        both = {**sides(ctx), "floor": floor}
+        await interleave_async(both, warm)
+        found.update(await interleave_async(both, rounds))
+
+    try:
+        asyncio.run(kassette(storage=folder / "runs")(bench).start())
+    finally:
+        os.close(raw)
+    return found
 
 
 def report(

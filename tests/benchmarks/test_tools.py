@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -27,27 +26,15 @@ def act_plainly(question: str) -> dict[str, Any]:
 
 
 def test_a_tool_of_1_kb_against_a_write_and_a_sync_of_the_same_bytes(disk: Path) -> None:
-    line = sample.journal(ROUNDS).splitlines(keepends=True)[-1]
-    raw = os.open(disk / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    found: measure.Times = {}
-
-    async def bench(ctx: Any) -> None:
-        async def floor() -> None:
-            os.write(raw, line)
-            os.fsync(raw)
-
-        sides = {
+    found = measure.beside_a_sync(
+        disk,
+        lambda ctx: {
             "async": lambda: ctx.tool("act", act, question="what now?"),
             "plain": lambda: ctx.tool("act", act_plainly, question="what now?"),
-            "floor": floor,
-        }
-        await measure.interleave_async(sides, WARM)
-        found.update(await measure.interleave_async(sides, ROUNDS))
-
-    try:
-        asyncio.run(kassette(storage=disk / "runs")(bench).start())
-    finally:
-        os.close(raw)
+        },
+        ROUNDS,
+        WARM,
+    )
     measure.report("tool, async def, 1 KB, two synced entries", found, "async", "floor", 2.5)
     measure.report("tool, plain function, 1 KB", found, "plain", "floor", 2.9)
 

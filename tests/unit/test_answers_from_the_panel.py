@@ -152,11 +152,16 @@ def test_a_tool_in_doubt_is_settled_by_one_of_three_answers(
         (doubt,) = page.main["doubts"]
         assert (doubt["name"], doubt["id"]) == ("publish", "publish")
         assert '"2.14"' in doubt["args"]["text"]
-        said = page.line("settle", id="publish", action=action, value_text=text)
+        click = {"id": "publish", "action": action, "value_text": text, "attempt": 1}
+        said = page.line("settle", **click, by="ana", note="I looked")
         assert said.startswith(f"kb.open('memory:answers')['r'].settle('{action}'")
+        assert said.endswith(", by='ana', note='I looked', event='publish', attempt=1)")
+        assert all(line.endswith("event='publish', attempt=1)") for line in doubt["lines"].values())
+        other = page.act("settle", **{**click, "attempt": 2})
+        assert "attempt 1 of 'publish' is in doubt, not attempt 2" in other["text"]
         refused = page.act("settle", id="publish", action="record", value_text="{")
         assert "not valid JSON" in refused["text"]
-        reply = page.act("settle", id="publish", action=action, value_text=text, by="ana")
+        reply = page.act("settle", **click, by="ana")
         assert reply["phase"] == "done", reply
         late = page.act("settle", id="publish", action="retry", by="bob")
         assert (late["phase"], "ana" in late["text"]) == ("refused", True)

@@ -16,6 +16,7 @@ from kassette_nb.errors import (
     StepFailedError,
 )
 from tests.properties import journals
+from tests.waiting import outlived
 
 
 @pytest.fixture
@@ -399,14 +400,7 @@ def test_a_coroutine_that_nobody_awaited_any_more_has_not_acted(storage: MemoryS
     flow = mailer(storage, late)
 
     async def scenario() -> None:
-        task = asyncio.create_task(flow.start(run_id="r"))
-        await asyncio.to_thread(called.wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        go.set()
-        while storage.holder("r") is not None:  # noqa: ASYNC110  # a thread frees it
-            await asyncio.sleep(0.01)
+        await outlived(flow.start(run_id="r"), storage, called, go)
         assert (await flow.start(run_id="r")).event == "mail"
         assert (await flow.resume("r", "mail", {"action": "retry"})).result == "acted"
 

@@ -82,6 +82,15 @@ def test_a_usage_of_numpy_numbers(storage: MemoryStorage) -> None:
         with_usage("answer", Usage(input_tokens=np.int64(5)))  # type: ignore[arg-type]
 
 
+def test_a_budget_of_numpy_numbers() -> None:
+    import numpy as np
+
+    with pytest.raises(JournalValueError, match="plain number"):
+        kb.Budget(max_cost_usd=np.float64(1))
+    with pytest.raises(JournalValueError, match="plain whole number"):
+        kb.Budget(max_steps=np.int64(5))  # type: ignore[arg-type]
+
+
 def test_a_budget_that_is_none(storage: MemoryStorage) -> None:
     async def flow(ctx: kb.Context) -> None: ...
 

@@ -23,6 +23,7 @@ from kassette_nb.errors import (
     StepFailedError,
 )
 from kassette_nb.journal import read
+from tests.waiting import outlived
 
 Lines = list[dict[str, Any]]
 
@@ -714,14 +715,7 @@ def test_a_thread_that_outlives_its_caller_records_what_the_tool_did(
     flow = mailer(storage, slow)
 
     async def scenario() -> None:
-        task = asyncio.create_task(flow.start(run_id="r"))
-        await asyncio.to_thread(started.wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        go.set()
-        while storage.holder("r") is not None:  # noqa: ASYNC110  # a thread frees it
-            await asyncio.sleep(0.01)
+        await outlived(flow.start(run_id="r"), storage, started, go)
         assert (await flow.start(run_id="r")).result == "done"
 
     asyncio.run(scenario())
