@@ -17,6 +17,12 @@ from .text import visible
 from .values import JSON
 
 
+def intent_of(journal: Journal, step: Step) -> Intent | None:
+    """Return the newest intent before a tool's result: its arguments stand there only."""
+    own = (e for e in reversed(journal.entries[: step.offset]) if isinstance(e, Intent))
+    return next((e for e in own if e.step_id == step.step_id), None)
+
+
 class RecordedStep:
     """One recorded step of a run."""
 
@@ -78,10 +84,7 @@ class RecordedStep:
 
     @property
     def _intent(self) -> Intent | None:
-        """The newest intent before the tool's result."""
-        lines = self._journal.entries[: self._entry.offset]
-        own = (e for e in reversed(lines) if isinstance(e, Intent))
-        return next((e for e in own if e.step_id == self._entry.step_id), None)
+        return intent_of(self._journal, self._entry)
 
     @property
     def entry(self) -> dict[str, JSON]:

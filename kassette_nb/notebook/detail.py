@@ -23,6 +23,7 @@ from ..errors import JournalValueError
 from ..journal import Journal
 from ..llm.conversation import conversations
 from ..preview import decided
+from ..recorded import intent_of
 from ..state import RunState
 from ..text import visible
 from .conversation import conversation
@@ -52,7 +53,7 @@ def part(journal: Journal, folded: RunState, offset: object, name: object, whole
     if name == "usage":
         return _usage(entry)
     if name == "args":
-        return _args(entry, whole)
+        return _args(journal, entry, whole)
     if name == "context" and isinstance(entry, Suspend):
         return present(entry.context, whole=whole, missing="the question carries no context")
     if isinstance(entry, Suspend):
@@ -125,12 +126,14 @@ def _error(entry: Step | Failure, whole: bool) -> Value:
     return shown
 
 
-def _args(entry: AnyEntry, whole: bool) -> Value:
+def _args(journal: Journal, entry: AnyEntry, whole: bool) -> Value:
     missing = "not recorded: none were given, or JSON cannot carry them in 8 kB"
     if isinstance(entry, Suspend):
         return present(entry.context, whole=whole, missing="the question carries no context")
     if isinstance(entry, Step) and (said := conversations(entry)):
         return text_value(visible("\n\n———\n\n".join(map(str, said))), whole=whole)
+    if isinstance(entry, Step) and entry.kind == "tool":
+        entry = intent_of(journal, entry) or entry
     payload = entry.metadata if isinstance(entry, Start) else getattr(entry, "args", UNSET)
     return present(payload, whole=whole, missing=missing)
 

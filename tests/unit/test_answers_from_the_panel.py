@@ -428,3 +428,13 @@ def test_the_head_says_whether_the_code_is_the_one_that_recorded(storage: Memory
         assert page.main["code"] == {"state": "loaded", "text": "code loaded"}, "no claim"
 
     in_kernel(scenario)
+
+
+def test_a_finished_tool_shows_the_arguments_of_its_intent(storage: MemoryStorage) -> None:
+    @kassette(storage=storage, name="publishes")
+    async def publish(ctx: kb.Context) -> Any:
+        return await ctx.tool("publish", lambda version: "live", version="2.14")
+
+    asyncio.run(publish.start(run_id="r"))
+    page = Page(kb.open(storage)["r"])
+    assert '"2.14"' in page.value(2, "args")["text"]
