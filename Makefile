@@ -5,15 +5,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Python compiles what is imported when it is; all at once takes a third of the time of installing.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NOTEBOOK := notebooks/01_approve_fork_compare.ipynb
 # Arguments for pytest: make test ARGS="-k fork -x"
 ARGS ?=
 # The 3.11 of Debian 12 is the oldest Python supported.
 OLDEST := 3, 11
 
-# One after the other: two cores are shared by Lab, its kernels and Chromium already.
+# One after the other: two cores are shared by Lab, its kernels and Chromium already, so the tests
+# in a browser have the machine to themselves; the others run two at a time.
 .NOTPARALLEL:
-.PHONY: help install browser lab test format-check lint types walls pytest format notebooks bench soak shots clean
+.PHONY: help install browser lab test format-check lint types walls pytest \
+  tests-chosen tests-without-browser tests-in-browser format notebooks bench soak shots clean
 
 help:
 	@echo "make lab      open JupyterLab on $(NOTEBOOK)"
@@ -39,7 +43,7 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < ($(OLDEST)))' 2>/dev/null \
 	  || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing into $(VENV); this takes a minute or two."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
 	@touch $@
 
 # The tests drive the Chromium of the system. Without one they are skipped, with a reason.
@@ -77,8 +81,16 @@ types: $(STAMP)
 walls: $(STAMP)
 	$(BIN)/lint-imports
 
-pytest: $(STAMP) browser
+pytest: $(if $(ARGS),tests-chosen,tests-without-browser tests-in-browser)
+
+tests-chosen: $(STAMP) browser
 	$(BIN)/python -m pytest $(ARGS)
+
+tests-without-browser: $(STAMP)
+	$(BIN)/python -m pytest --ignore tests/browser --numprocesses 2 --dist worksteal
+
+tests-in-browser: $(STAMP) browser
+	$(BIN)/python -m pytest tests/browser
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -92,6 +104,7 @@ bench: $(STAMP)
 	$(BIN)/python -m pytest -m bench -s --timeout=900 tests/benchmarks $(ARGS)
 
 soak: $(STAMP) browser
+	$(PIP) --editable '.[dev,soak]'
 	$(BIN)/python -m pytest -m slow -s --timeout=3600 $(ARGS)
 
 shots: $(STAMP) browser
