@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .notebook.compare import Comparison
     from .run import Run
     from .runs import Runs, compare
+    from .runs import open as open
     from .storage.objects import ObjectStorage
 
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from . import fork as forks
 from . import runs, trajectories
-from .errors import KassetteError
+from .errors import EventMismatchError, KassetteError
 from .journal import read
 from .run import Run
 from .state import RunState
@@ -44,11 +45,19 @@ def main(ctx: click.Context, storage: str | None) -> None:
 
 @main.command("list")
 @click.option("--limit", type=click.IntRange(min=0), help="At most this many runs.")
+@click.option("--long", is_flag=True, help="With all that `status` says of each.")
 @click.pass_obj
-def list_runs(storage: Storage, limit: int | None) -> None:
+def list_runs(storage: Storage, limit: int | None, long: bool) -> None:
     """Print one {"runId": …} a line, sorted by id."""
+    known = runs.open(storage)
     for run_id in storage.list(limit=limit):
-        _print({"runId": run_id})
+        if not long:
+            _print({"runId": run_id})
+            continue
+        try:
+            _print(_status(run_id, known.look(run_id).fold()))
+        except KassetteError as problem:
+            _print({"runId": run_id, "status": "damaged", "damage": str(problem)})
 
 
 @main.command()
@@ -74,7 +83,7 @@ def dump(storage: Storage, run_id: str, offset: int) -> None:
 @main.command()
 @click.argument("source")
 @click.option("--from-offset", type=click.IntRange(min=0), help="The first entry left out.")
-@click.option("--from-step", metavar="ID", help="The step that runs again.")
+@click.option("--from-step", "--at", metavar="ID", help="The step that runs again.")
 @click.option("--new-run-id", metavar="ID", help="The fork's id; default SOURCE.2, .3 …")
 @click.pass_obj
 def fork(
@@ -118,7 +127,7 @@ def _deciding(command: _Verb) -> _Verb:
 @click.pass_obj
 def approve(storage: Storage, /, run_id: str, **who: str | None) -> None:
     """Record yes as the answer; the run goes on when its code is next started."""
-    _answered(runs.open(storage)[run_id].approve(**who))
+    _yes_or_no(runs.open(storage)[run_id], "approve", who)
 
 
 @main.command()
@@ -127,7 +136,7 @@ def approve(storage: Storage, /, run_id: str, **who: str | None) -> None:
 @click.pass_obj
 def reject(storage: Storage, /, run_id: str, **who: str | None) -> None:
     """Record no as the answer; the run goes on when its code is next started."""
-    _answered(runs.open(storage)[run_id].reject(**who))
+    _yes_or_no(runs.open(storage)[run_id], "reject", who)
 
 
 @main.command()
@@ -183,6 +192,8 @@ def retry(storage: Storage, run_id: str) -> None:
 @click.pass_obj
 def export(storage: Storage, run_id: str, file: str, overwrite: bool) -> None:
     """Write FILE.ipynb, a notebook that documents the run; print its {"path": …}."""
+    if not overwrite and os.path.exists(file):
+        raise click.ClickException(f"{file!r} exists already; --overwrite replaces it")
     _print({"path": runs.open(storage)[run_id].to_notebook(file, overwrite=overwrite)})
 
 
@@ -193,6 +204,20 @@ def export(storage: Storage, run_id: str, file: str, overwrite: bool) -> None:
 def cancel(storage: Storage, run_id: str, reason: str | None) -> None:
     """Call a run off for good."""
     _answered(runs.open(storage)[run_id].cancel(reason=reason))
+
+
+def _yes_or_no(run: Run, answer: str, who: dict[str, str | None]) -> None:
+    try:
+        _answered(getattr(run, answer)(**who))
+    except EventMismatchError as problem:
+        doubts = [doubt.step_id for doubt in run.fold().doubts]
+        if who["event"] not in (None, *doubts) or not doubts:
+            raise
+        raise click.ClickException(
+            f"run {run.run_id!r}: it is not known whether {', '.join(map(repr, doubts))} happened, "
+            f"and yes or no is no answer to that. Say: kassette-nb settle {run.run_id} record "
+            "RESULT (it did), or retry, or fail TEXT. Nothing was recorded."
+        ) from problem
 
 
 def _json(what: str, text: str) -> JSON:

@@ -89,12 +89,12 @@ class Context:
             record_args: Whether arguments are kept in the journal for people to read.
             timeout: Seconds that one attempt of an async function may take; then it is cancelled
                 and fails with TimeoutError.
-            on_doubt: What happens to a tool that may have acted in a session that died:
-                ``"retry"`` runs it again with the same key, ``"ask"`` suspends until a person
-                has decided, ``"fail"`` records an `InDoubtError`. By default it is run again if
+            on_doubt: For tools. What happens to one that may have acted in a session that died:
+                ``"retry"`` runs it again with the same key, ``"ask"`` suspends until a person has
+                decided, ``"fail"`` records an `InDoubtError`. By default it is run again if
                 its function takes the key, else asked about.
-            idempotency_key: A tool's key; by default one is made from the run, the step and the
-                arguments. A text of yours is used as it is, in forks too; None says that the
+            idempotency_key: For tools. The key; by default one is made from the run, the step and
+                the arguments. A text of yours is used as it is, in forks too; None says that the
                 call has no protection.
 
         Raises:
@@ -139,7 +139,8 @@ class Context:
 
         Raises:
             StepFailedError: ``fn`` raised; recorded, and raised again on every replay.
-            JournalValueError: JSON cannot carry the value back; nothing was recorded.
+            JournalValueError: JSON cannot carry the value back, or the ctx has options that only
+                tools have; nothing was recorded.
             ReplayMismatchError: The journal has something else recorded here.
             ConcurrentUseError: Called from another task or during another call.
         """
@@ -150,6 +151,7 @@ class Context:
                 if recorded.error is None and self._options.returns is None:
                     return decode(recorded.result, what=recorded.step_id)
                 return steps.result(recorded, self._options.returns)
+        self._options.check_step(name)
         return await steps.step(self._session, self._branch, self._options, name, fn, args, kwargs)
 
     async def tool(

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .errors import JournalValueError
 from .retry import Retry
 
 
@@ -28,6 +29,23 @@ class Options(msgspec.Struct, frozen=True):
     timeout: float | None = None
     on_doubt: str | None = None
     idempotency_key: str | UnsetType | None = UNSET
+
+    def check_step(self, name: str) -> None:
+        """Refuse what only a tool has: a step that may act twice would look protected.
+
+        Raises:
+            JournalValueError: An option of tools is set.
+        """
+        if self.on_doubt is None and self.idempotency_key is UNSET:
+            return
+        option = "idempotency_key" if self.on_doubt is None else "on_doubt"
+        raise JournalValueError(
+            f"step {name!r}: {option} is an option of tools, and does nothing for a step. If its "
+            "function has side effects, call ctx.tool; else leave the option out. Nothing was "
+            "recorded.",
+            path=option,
+            reason="an option of tools",
+        )
 
 
 DEFAULT = Options()

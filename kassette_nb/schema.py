@@ -26,6 +26,28 @@ DOUBT_SCHEMA: dict[str, JSON] = {
 }
 
 
+def check_schema(schema: JSON, step_id: str) -> None:
+    """Refuse what cannot be the schema of a question, before it is asked.
+
+    Only its outline is looked at: `check_answer` says what is wrong inside it.
+
+    Raises:
+        JournalValueError: It is neither an object nor a boolean, or it has a ``$ref``.
+    """
+    if schema is not None and not isinstance(schema, dict | bool):
+        reason = f"{type(schema).__name__} is no JSON Schema"
+    elif "$ref" in (keys := set(_keys(schema))) or "$dynamicRef" in keys:
+        reason = "$ref is not supported; write the part out where it is used"
+    else:
+        return
+    raise JournalValueError(
+        f"the schema of {step_id!r}: {reason}. Give an object such as "
+        '{"type": "boolean"}, or None for yes or no with a note. Nothing was recorded.',
+        path="schema",
+        reason=reason,
+    )
+
+
 def check_answer(answer: JSON, schema: Payload, event: str) -> None:
     """Refuse an answer that does not fit.
 

@@ -12,6 +12,7 @@ from .entries import Step, Suspend
 from .errors import JournalValueError, Suspended
 from .redact import redact
 from .replay import check_name
+from .schema import check_schema
 from .session import Session
 from .state import RESERVED_EVENTS
 from .steps import result
@@ -45,6 +46,7 @@ async def suspend(
             session.replayed += 1
             return values.decode(recorded.value, what=f"answer to {step_id!r}")
         asked = session.cursor.suspends.get(step_id)
+        check_schema(schema, step_id)
         deadline = asked.deadline if asked is not None else None
         if asked is None and timeout is not None:
             deadline = stamp(session.clock.now() + timedelta(seconds=_seconds("timeout", timeout)))

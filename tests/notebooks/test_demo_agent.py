@@ -104,7 +104,7 @@ def test_with_another_bug_there_is_no_patch(make: Make) -> None:
     assert first.result == {"fixed": False, "tests": "1 failed, 4 passed"}
     steps = kb.open("file:demo/runs")[first.run_id].steps()
     assert "apply" not in set(steps["step_id"])
-    last = json.loads(steps["result"].iat[-1])
+    last = json.loads(steps["result"].to_list()[-1])
     assert last["content"] == "I stop: I have no patch for this plan."
 
 
@@ -128,7 +128,7 @@ def test_a_refused_patch_is_not_applied(make: Make) -> None:
     refused = attempt(repair, approved=False, task="repair")
     assert refused.result == {"fixed": False, "tests": "2 failed, 3 passed"}
     steps = kb.open("file:demo/runs")[refused.run_id].steps()
-    last = json.loads(steps["result"].iat[-1])
+    last = json.loads(steps["result"].to_list()[-1])
     assert last["content"] == "I stop: the patch was refused. too long"
     file = Path("demo/work", refused.run_id, "stopwatch/durations.py")
     assert file.read_text() == Path("demo/repository/stopwatch/durations.py").read_text()

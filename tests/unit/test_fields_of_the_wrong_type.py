@@ -51,7 +51,7 @@ def test_an_answer_or_a_cancellation(
 def test_a_label(storage: MemoryStorage) -> None:
     flow = asking(storage)
     with pytest.raises(kb.KassetteError, match="label=3 is no text"):
-        kb.open(storage)["r"].fork(at="ok", label=3)
+        kb.open(storage)["r"].fork(at="ok", label=3)  # type: ignore[arg-type]
     with pytest.raises(JournalValueError, match=r"\$\.label"):
         asyncio.run(flow.with_options(label=3).start(run_id="new"))  # type: ignore[arg-type]
     assert list(kb.open(storage)) == ["r"]

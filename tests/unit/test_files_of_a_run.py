@@ -12,6 +12,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import LocalStorage, Workflow, kassette
+from kassette_nb.entries import Step
 from kassette_nb.files import Files
 from kassette_nb.snapshots import Snapshots
 from kassette_nb.workspace import home
@@ -34,6 +35,12 @@ def editor(storage: Path, tree: Path, seed: int, seen: list[Seen]) -> Workflow:
             seen.append((picture(ctx.workspace), git_facts(ctx.workspace)))
 
     return work
+
+
+def directory(run: kb.Run) -> Path:
+    path = run.workspace.path
+    assert path is not None
+    return path
 
 
 def git_facts(tree: Path) -> dict[str, str]:
@@ -104,7 +111,7 @@ def test_an_unchanged_tree_has_the_same_snapshot(tmp_path: Path, tree: Path) -> 
 
     look.start_sync(run_id="run")
     entries = kb.open(tmp_path / "store")["run"].journal.entries
-    steps = [e for e in entries if hasattr(e, "workspace")]
+    steps = [e for e in entries if isinstance(e, Step)]
     assert [s.kind for s in steps] == ["step", "step", "step", "value"]
     assert len({s.workspace for s in steps[:3]}) == 1
     assert steps[3].workspace is None
@@ -122,7 +129,7 @@ def test_attempts_never_share_a_tree_and_can_be_forked_again(tmp_path: Path, tre
     assert wf.start_sync(run_id=one).value == ["0.txt", "1.txt", "a.txt"]
     three = asyncio.run(wf.fork(one, at="write"))
     runs = kb.open(tmp_path / "store")
-    places = [runs[run_id].workspace.path for run_id in ("run", one, two, three)]
+    places = [directory(runs[run_id]) for run_id in ("run", one, two, three)]
     assert len(set(places)) == 4
     assert [sorted(p.name for p in place.iterdir()) for place in places] == [
         ["0.txt", "1.txt", "a.txt"],
@@ -177,7 +184,7 @@ def test_a_session_keeps_or_restores_other_files_where_told_to(
     assert wf.resume_sync("run", "go-on", True).status == "success"
     assert (tree / "0.txt").read_text() == text
     fork = asyncio.run(wf.fork("run", at="write#2"))
-    made = kb.open(tmp_path / "store")[fork].workspace.path
+    made = directory(kb.open(tmp_path / "store")[fork])
     assert (made / "0.txt").read_text() == text
 
 
@@ -238,8 +245,8 @@ def test_a_step_whose_files_could_not_be_kept_is_recorded_and_no_fork_point(
     with pytest.raises(kb.errors.WorkspaceError, match=r"Use at='act#2'.*or at='act#4'"):
         run.fork(at="act#3")
     assert sorted(p.name for p in (tmp_path / "store").iterdir()) == listed
-    assert run.fork(at="act#2").workspace.path.is_dir()
-    assert run.fork(at="act#4").workspace.path.is_dir()
+    assert directory(run.fork(at="act#2")).is_dir()
+    assert directory(run.fork(at="act#4")).is_dir()
 
 
 def test_bad_workspaces_are_refused_before_anything_runs(
@@ -291,7 +298,7 @@ def test_a_tree_that_is_gone_still_forks_with_its_commits(tmp_path: Path) -> Non
     wf.start_sync(1, run_id="run")
     head = git(tmp_path / "tree", "rev-parse", "HEAD")
     (tmp_path / "tree").rename(tmp_path / "away")
-    made = kb.open(wf.storage)[asyncio.run(wf.fork("run", at="write"))].workspace.path
+    made = directory(kb.open(wf.storage)[asyncio.run(wf.fork("run", at="write"))])
     assert git(made, "rev-parse", "HEAD") == head
     assert git(made, "branch", "--show-current") == "work\n"
 

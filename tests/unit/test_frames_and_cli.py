@@ -34,6 +34,18 @@ def test_list_prints_an_id_a_line() -> None:
     assert out == '{"runId":"INC-4821"}\n{"runId":"INC-4900-suspended"}\n'
 
 
+def test_a_long_list_has_the_state_of_each_run_and_the_damage_of_others(tmp_path: Path) -> None:
+    good = GOLDEN / "good" / "loan-two-pending.jsonl"
+    (tmp_path / "a.jsonl").write_bytes(good.read_bytes())
+    (tmp_path / "b.jsonl").write_bytes(b"{}\n")
+    code, out = run("--storage", str(tmp_path), "list", "--long")
+    one, two = (json.loads(line) for line in out.splitlines())
+    assert (code, one["runId"], one["status"]) == (0, "a", "suspended")
+    assert one == json.loads(run("--storage", str(tmp_path), "status", "a")[1])
+    assert (two["runId"], two["status"]) == ("b", "damaged")
+    assert "line 1" in two["damage"]
+
+
 def test_status_prints_one_object() -> None:
     code, out = run("--storage", GOOD, "status", "loan-two-pending")
     assert code == 0
@@ -60,7 +72,8 @@ def test_fork_prints_the_new_id(tmp_path: Path) -> None:
     assert run(*here, "fork", "a")[0] == 2
     code, out = run(*here, "fork", "a", "--from-step", "nowhere")
     assert (code, "no step 'nowhere'" in out) == (1, True)
-    assert sorted(p.stem for p in tmp_path.glob("*.jsonl")) == ["a", "a.2", "b"]
+    assert run(*here, "fork", "a", "--at", "edit", "--new-run-id", "c")[1] == '{"runId":"c"}\n'
+    assert sorted(p.stem for p in tmp_path.glob("*.jsonl")) == ["a", "a.2", "b", "c"]
 
 
 def test_decisions_from_the_command_line_are_recorded(tmp_path: Path) -> None:
@@ -83,6 +96,8 @@ def test_a_tool_in_doubt_is_settled_and_a_failed_run_retried(tmp_path: Path) -> 
     for name in ("in-doubt", "attempt-b"):
         (tmp_path / f"{name}.jsonl").write_bytes((GOLDEN / "good" / f"{name}.jsonl").read_bytes())
     here = ("--storage", str(tmp_path))
+    code, out = run(*here, "approve", "in-doubt")
+    assert (code, "kassette-nb settle in-doubt record RESULT" in out) == (1, True)
     assert run(*here, "settle", "in-doubt", "record")[0] == 2
     assert run(*here, "settle", "in-doubt", "record", "{id: 7}")[0] == 2
     code, out = run(*here, "settle", "in-doubt", "record", '{"id": 7}', "--by", "ana")
@@ -100,7 +115,7 @@ def test_export_writes_a_notebook_once(tmp_path: Path) -> None:
     assert run(*export) == (0, json.dumps({"path": file}, separators=(",", ":")) + "\n")
     assert json.loads(Path(file).read_text())["nbformat"] == 4
     code, out = run(*export)
-    assert (code, "exists already" in out) == (1, True)
+    assert (code, "exists already; --overwrite" in out) == (1, True)
     assert run(*export, "--overwrite")[0] == 0
 
 

@@ -144,7 +144,7 @@ def test_failed_attempts_are_notes_and_the_last_one_counts(
     assert asyncio.run(retries.start(run_id="r")).result == 3
     entries = kb.open(storage)["r"].entries()
     assert list(entries["type"]) == ["start", "note", "note", "step", "complete"]
-    assert "ConnectionError" in entries.loc[1, "summary"]
+    assert "ConnectionError" in entries["summary"][1]
 
 
 def test_an_exception_that_retry_is_not_for_fails_at_once(storage: MemoryStorage) -> None:
@@ -186,6 +186,21 @@ def test_a_time_limit_for_a_thread_is_refused(storage: MemoryStorage) -> None:
 
     with pytest.raises(JournalValueError, match="async functions only"):
         asyncio.run(thread_limit.start(run_id="r"))
+
+
+@pytest.mark.parametrize("option", [{"on_doubt": "ask"}, {"idempotency_key": "mail-1"}])
+def test_an_option_of_tools_is_refused_for_a_step(
+    storage: MemoryStorage, option: dict[str, Any]
+) -> None:
+    called: list[int] = []
+
+    @kassette(storage=storage, name="mistaken")
+    async def mistaken(ctx: kb.Context) -> None:
+        await ctx.with_options(**option).step("mail", called.append, 1)
+
+    with pytest.raises(JournalValueError, match=f"{next(iter(option))} is an option of tools"):
+        asyncio.run(mistaken.start(run_id="r"))
+    assert called == []
 
 
 @pytest.mark.parametrize("where", ["step", "thread", "body"])

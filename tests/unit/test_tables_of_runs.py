@@ -71,9 +71,9 @@ def test_a_run_tells_its_own_spend_times_and_lineage() -> None:
     assert fork.cost_usd == pytest.approx(0.0126)
     assert fork.started > frame.loc["attempt-a", "started"]
     assert frame.loc["INC-4821", "tokens"] is pd.NA
-    assert frame.loc["INC-4821", "waiting_seconds"] > 0
+    assert frame["waiting_seconds"]["INC-4821"] > 0
     assert frame.loc["loan-two-pending", "waiting_on"] == "appraisal/visit, credit/override"
-    assert frame.loc["attempt-a", "result"].startswith("{")
+    assert frame["result"]["attempt-a"].startswith("{")
 
 
 def test_steps_of_one_run() -> None:

@@ -133,7 +133,9 @@ def test_nothing_in_a_line_is_evaluated(shell: Any, tmp_path: Path) -> None:
     line = f"%kassette fork bad --at {shlex.quote(bad)}"
     shell.run_cell(line).raise_error()
     assert not (tmp_path / "ran").exists()
-    assert kb.open(tmp_path)["bad.2"].source.from_offset == 1
+    source = kb.open(tmp_path)["bad.2"].source
+    assert source is not None
+    assert source.from_offset == 1
 
 
 def completed(shell: Any, line: str) -> list[str]:

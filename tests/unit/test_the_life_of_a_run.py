@@ -8,9 +8,11 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 import kassette_nb as kb
 from kassette_nb import MemoryStorage, kassette
+from kassette_nb.entries import Note
 from kassette_nb.errors import (
     InterruptedRunError,
     KassetteError,
@@ -179,8 +181,9 @@ def test_a_retry_runs_the_failed_step_again_and_keeps_its_siblings_work(
 
     asyncio.run(scenario())
     old, new = (kb.open(storage)[i].journal for i in ("r", "r.2"))
-    note = new.entries[next(i for i, e in enumerate(new.entries) if hasattr(e, "data"))]
-    assert getattr(note, "kind", "") == "retried"
+    note = next(entry for entry in new.entries if isinstance(entry, Note))
+    assert note.kind == "retried"
+    assert isinstance(note.data, Raw)
     assert old.line(note.offset).rstrip() == bytes(note.data)
     assert new.opening.key_scope == "r", "a call that may have acted carries the same key"
 

@@ -782,5 +782,5 @@ def test_a_result_has_to_be_given_to_say_that_it_happened(storage: MemoryStorage
     with pytest.raises(JournalValueError, match="needs the tool's result"):
         run.settle("record")
     with pytest.raises(JournalValueError, match="not the number of an attempt"):
-        run.settle("record", None, attempt="1")
+        run.settle("record", None, attempt="1")  # type: ignore[arg-type]
     assert run.fold().doubts

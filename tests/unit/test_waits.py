@@ -114,6 +114,27 @@ def test_a_sleep_of_no_number_of_seconds_is_refused(storage: MemoryStorage, seco
     assert list(storage.list()) == []
 
 
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (3, "int is no JSON Schema"),
+        ("boolean", "str is no JSON Schema"),
+        (["boolean"], "list is no JSON Schema"),
+        ({"type": "array", "items": {"$ref": "#/x"}}, r"\$ref is not supported"),
+    ],
+)
+def test_what_is_no_schema_is_refused_before_the_question_is_asked(
+    storage: MemoryStorage, schema: Any, reason: str
+) -> None:
+    @kassette(storage=storage, name="asks")
+    async def asks(ctx: kb.Context) -> None:
+        await ctx.suspend("go on", schema=schema)
+
+    with pytest.raises(JournalValueError, match=f"the schema of 'go on': {reason}"):
+        asyncio.run(asks.start(run_id="r"))
+    assert "r" not in kb.open(storage)
+
+
 def test_an_overdue_question_cancels_the_run_for_whoever_looks_next(
     storage: MemoryStorage, clock: ManualClock
 ) -> None:
