@@ -292,4 +292,6 @@ def _check_fit(workflow: Workflow, run: RunModel, journal: Journal) -> None:
     found = verified(workflow, journal)
     if found.divergence is not None:
         raise found.divergence
-    workflow.definition.files(run.storage, run.run_id, journal, journal.last_session + 1)
+    files = workflow.definition.files(run.storage, run.run_id, journal, journal.last_session + 1)
+    if files is not None:
+        files.release()

@@ -9,6 +9,7 @@ from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal
 from .lease import acquire_blocking
+from .occupied import Occupied
 from .snapshots import Change, Snapshots
 from .state import Events
 from .storage import Storage
@@ -139,15 +140,18 @@ class Files:
             What differed, one line each. What was there is kept as a snapshot.
 
         Raises:
-            RunBusyError: A session is at work in it.
-            WorkspaceError: The directory or the snapshot is not there.
+            RunBusyError: A session of this run is at work in it.
+            WorkspaceError: Another run is at work in it, or the directory or the snapshot is not
+                there.
         """
         run_id, recorded, path = self._journal.run_id, self.last(), self.path
         if recorded is None or path is None or not path.is_dir():
             raise WorkspaceError(f"run {run_id!r} has no directory here that could be put back.")
         check_kept(self._storage, run_id, recorded)
         hold = acquire_blocking(self._storage, run_id)
+        occupied = None
         try:
+            occupied = Occupied(path, run_id)
             number = self._journal.last_session + 1
             declared = self._declared or Workspace(str(path))
             tree = watch(self._storage, run_id, path, declared, number)
@@ -156,6 +160,8 @@ class Files:
             tree.put_back(recorded, head=self._journal.opening.source is not None)
             return changes
         finally:
+            if occupied is not None:
+                occupied.release()
             hold.release()
 
 

@@ -238,6 +238,8 @@ class Session(Recording):
         self.workers.close()
         if self._writer is not None:
             self._writer.close()
+        if self.workspace is not None:
+            self.workspace.release()
         if self._hold is not None:
             self._hold.release()
 

@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw
 from .entries import AnyEntry, Note, Start, Step
 from .errors import WorkspaceChangedError, WorkspaceError
 from .journal import Journal
+from .occupied import Occupied
 from .snapshots import MAX_FILE, Snapshots
 from .storage import Storage
 from .tree import Tree, fresh_indexes
@@ -195,8 +196,9 @@ def origin(storage: Storage, source: str, entries: Sequence[AnyEntry]) -> Path |
 class Recorder:
     """Keeps one session's files: checks them at its start, and takes them after every step."""
 
-    def __init__(self, tree: Tree, note: Note | None) -> None:
+    def __init__(self, tree: Tree, occupied: Occupied, note: Note | None) -> None:
         self._tree = tree
+        self._occupied = occupied
         self._note = note
         self._told: dict[str, str] = {}
 
@@ -204,6 +206,10 @@ class Recorder:
     def path(self) -> Path:
         """The directory that the run works in."""
         return self._tree.path
+
+    def release(self) -> None:
+        """Leave the directory to other runs."""
+        self._occupied.release()
 
     def opening(self) -> list[Note]:
         """Return what the session writes about its files when it opens; once."""
@@ -249,7 +255,8 @@ def prepare(
 
     Raises:
         WorkspaceChangedError: The files are not what the journal recorded.
-        WorkspaceError: The directory is not there or cannot be kept.
+        WorkspaceError: The directory is not there, cannot be kept, or another run is at work in
+            it.
     """
     entries = journal.entries if journal is not None else []
     source = journal.opening.source if journal is not None else None
@@ -272,15 +279,26 @@ def prepare(
             f"the workspace {path} of run {run_id!r} {what}; nothing was executed. Make it, or "
             "give the workflow the directory that its agent works in."
         )
-    tree = watch(storage, run_id, path, workspace, session)
+    occupied = Occupied(path, run_id)
+    try:
+        tree = watch(storage, run_id, path, workspace, session)
+        return Recorder(tree, occupied, _settled(run_id, entries, tree, workspace, forked))
+    except BaseException:
+        occupied.release()
+        raise
+
+
+def _settled(
+    run_id: str, entries: Sequence[AnyEntry], tree: Tree, workspace: Workspace, forked: bool
+) -> Note | None:
+    """Check a run's files; return what is to be recorded of them where that is new."""
     recorded, known = latest(entries), not _bare(entries)
     found = tree.take(recorded)
     if recorded is not None and known and found != recorded:
         found = _differs(run_id, tree, workspace, recorded, found, forked)
     if found == recorded:
-        return Recorder(tree, None)
-    told = _Told(found, None if forked else workspace.path, tree.left_out)
-    return Recorder(tree, _note(told))
+        return None
+    return _note(_Told(found, None if forked else workspace.path, tree.left_out))
 
 
 def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, session: int) -> Tree:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import random
 from pathlib import Path
@@ -14,6 +15,7 @@ import kassette_nb as kb
 from kassette_nb import LocalStorage, Workflow, kassette
 from kassette_nb.entries import Step
 from kassette_nb.files import Files
+from kassette_nb.occupied import Occupied
 from kassette_nb.snapshots import Snapshots
 from kassette_nb.workspace import home
 from tests import trees
@@ -413,3 +415,45 @@ def test_an_ignored_file_that_git_tracks_is_kept_also_when_it_comes_back(tmp_pat
     assert [str(c) for c in files.changes(None, "delete")] == ["D kept.log"]
     assert [str(c) for c in files.changes("delete", "write")] == ["A kept.log"]
     assert [str(c) for c in files.changes("write", "change")] == ["M kept.log"]
+
+
+def test_two_runs_are_never_at_work_in_one_directory(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def slow(ctx: kb.Context, other: str | None = None) -> str:
+        if other is not None:
+            with pytest.raises(kb.errors.WorkspaceError, match=f"run {ctx.run_id!r} is at work in"):
+                await slow.start(run_id=other)
+            assert other not in kb.open(tmp_path / "store"), "nothing was begun"
+        return str(await ctx.step("write", (ctx.workspace / "a").write_text, "1"))
+
+    async def scenario() -> None:
+        assert (await slow.start("second", run_id="first")).status == "success"
+        assert (await slow.start(run_id="second")).status == "success", "one after the other may"
+        elsewhere = os.open(tree, os.O_RDONLY)
+        fcntl.flock(elsewhere, fcntl.LOCK_EX)  # as a session of another process would
+        with pytest.raises(kb.errors.WorkspaceError, match="a run of another process is at work"):
+            await slow.start(run_id="third")
+        os.close(elsewhere)
+        assert (await slow.start(run_id="third")).status == "success"
+
+    asyncio.run(scenario())
+
+
+def test_a_child_process_does_not_keep_a_directory_from_others(tmp_path: Path) -> None:
+    first = Occupied(tmp_path, "a")
+    ready, done = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(ready[1], b"1")
+        os.read(done[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    first.release()
+    Occupied(tmp_path, "b").release()
+    os.write(done[1], b"1")
+    os.waitpid(child, 0)
+    for end in (*ready, *done):
+        os.close(end)
