@@ -42,6 +42,7 @@ def comparison(made: Comparison) -> go.Figure:
             x=[attempts[n][own] for n in order],
             orientation="h",
             marker_color="#5b7a99",
+            marker_line_width=0,
             name="alone",
             hovertemplate="%{y}: %{x}<extra>alone</extra>",
         ),
@@ -52,7 +53,7 @@ def comparison(made: Comparison) -> go.Figure:
         shared = [_rest(attempts[n], own, total) for n in order]
         figure.add_trace(
             go.Bar(
-                y=names, x=shared, orientation="h", marker_color="rgba(91,122,153,0.35)",
+                y=names, x=shared, orientation="h", marker_color="rgba(91,122,153,0.35)", marker_line_width=0,
                 name="shared prefix", hovertemplate="%{y}: %{x}<extra>shared prefix</extra>",
             ),
             1, 1,
@@ -78,7 +79,10 @@ def comparison(made: Comparison) -> go.Figure:
     )
     figure.update_xaxes(title_text=what, row=1, col=1)
     figure.update_xaxes(title_text="aligned step", row=1, col=2)
-    figure.update_yaxes(automargin=True)
+    # One picture for light and dark: whoever reads it may change the theme.
+    figure.update_xaxes(gridcolor="rgba(128,136,144,0.25)", zeroline=False)
+    figure.update_xaxes(showgrid=False, row=1, col=2)
+    figure.update_yaxes(automargin=True, showgrid=False, zeroline=False)
     return figure
 
 

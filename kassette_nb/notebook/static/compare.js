@@ -1,10 +1,11 @@
 // Runs side by side: a table of attempts, the steps as a matrix with equal stretches folded, and one cell against the base.
 
-const MATRIX_PAGE = 200;
+/** Rows drawn at a time: the browser lays out every cell, seen or not. */
+const MATRIX_PAGE = 60;
 
 class Compare {
   constructor(ctx, summary, { closable = false } = {}) {
-    Object.assign(this, { ctx, rows: [], open: new Set(), limit: MATRIX_PAGE, at: null, what: "value", cells: new Map() });
+    Object.assign(this, { ctx, rows: [], open: new Set(), limit: MATRIX_PAGE, left: 0, at: null, what: "value", cells: new Map() });
     this.title = el("span.k-name");
     this.sub = el("span.k-lineage");
     this.head = el("div.k-head", null, el("div.k-headtop", null, el("div.k-headrow", null, this.title, this.sub),
@@ -13,6 +14,7 @@ class Compare {
     this.paired = el("div.k-paired.k-factline");
     this.grid = el("div.k-matrix", { role: "grid", tabindex: "0", "aria-label": "steps of the attempts" });
     this.grid.addEventListener("keydown", (e) => this.key(e));
+    this.grid.addEventListener("scroll", () => this.further());
     this.grid.addEventListener("click", (e) => {
       const cell = e.target.closest("[data-run]");
       if (cell && !String(getSelection())) this.choose(+cell.dataset.row, +cell.dataset.run);
@@ -95,10 +97,11 @@ class Compare {
 
   draw() {
     const runs = this.summary.runs, narrow = runs.length >= 8, plan = this.plan(), order = this.attempts.order();
-    this.grid.style.setProperty("--k-cols", `minmax(${narrow ? 96 : 110}px, 170px) repeat(${runs.length}, ${narrow ? `minmax(${runs.length > 15 ? 38 : 54}px, 1fr)` : "minmax(128px, 1fr)"})`);
+    this.grid.style.setProperty("--k-cols", `minmax(${narrow ? 96 : 110}px, 170px) repeat(${runs.length}, ${narrow ? `minmax(${runs.length > 15 ? 28 : 48}px, 1fr)` : `minmax(${runs.length > 4 ? 96 : 128}px, 1fr)`})`);
+    this.grid.style.setProperty("--k-colgap", narrow ? "4px" : "8px");
     this.cells.clear();
     const header = el("div.k-mrow.k-mhead", { role: "row" }, el("span", { role: "columnheader" }, "step"),
-      order.map((n) => el("span", { role: "columnheader", title: `${this.name(runs[n])}\n${runs[n].run_id}` }, narrow ? (runs[n].base ? "base" : `${n + 1}`) : `${this.name(runs[n])}${runs[n].base ? " · base" : ""}`)));
+      order.map((n) => el("span", { role: "columnheader", title: `${this.name(runs[n])}\n${runs[n].run_id}` }, narrow ? (runs[n].base ? el("b", null, `${n + 1}`) : `${n + 1}`) : `${this.name(runs[n])}${runs[n].base ? " · base" : ""}`)));
     const kids = [header];
     let drawn = 0;
     for (const item of plan) {
@@ -117,7 +120,8 @@ class Compare {
         return cell;
       })));
     }
-    if (plan.length > this.limit) kids.push(button(`show ${Math.min(MATRIX_PAGE, plan.length - this.limit)} more of ${thousands(plan.length - this.limit)} rows`, () => { this.limit += MATRIX_PAGE; this.draw(); }, { kind: "k-link.k-morerows" }));
+    this.left = plan.length - this.limit;
+    if (this.left > 0) kids.push(button(`show ${Math.min(MATRIX_PAGE, this.left)} more of ${thousands(this.left)} rows`, () => { this.limit += MATRIX_PAGE; this.draw(); }, { kind: "k-link.k-morerows" }));
     if (!this.rows.length) kids.push(el("div.k-none", null, "no steps to compare"));
     const top = this.grid.scrollTop, left = this.grid.scrollLeft;
     this.grid.replaceChildren(...kids);
@@ -125,6 +129,14 @@ class Compare {
     this.grid.scrollLeft = left;
     this.mark();
     if (!this.at && this.rows.length) this.first();
+  }
+
+  /** Draws more rows before the last one comes into sight. */
+  further() {
+    const { scrollTop, clientHeight, scrollHeight } = this.grid;
+    if (this.left <= 0 || scrollHeight - scrollTop - clientHeight > clientHeight) return;
+    this.limit += MATRIX_PAGE;
+    this.later();
   }
 
   cell(r, c, narrow) {
