@@ -32,7 +32,8 @@ const actsNow = (row) => row.kind === "intent" && !row.x;
 
 /** The small sign in front of a row: a shape for calls (llm round, tool square, step diamond), a glyph for the rest. */
 function fillSign(node, row, copied) {
-  const glyph = hasFlag(row, "?") ? "?" : KIND_SIGN[row.kind] || "";
+  const answered = row.kind === "suspend" && hasFlag(row, "a");
+  const glyph = hasFlag(row, "?") ? "?" : KIND_SIGN[answered ? "resume" : row.kind] || "";
   const bad = hasFlag(row, "e") || row.kind === "error";
   const shape = glyph ? "glyph" : row.kind === "llm" ? "round" : row.kind === "tool" || row.kind === "intent" ? "square" : "diamond";
   const name = `k-sign k-${shape} k-fill-${kindFill(row)}${bad ? " k-bad" : ""}${copied ? " k-copied" : ""}`;
