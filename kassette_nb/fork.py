@@ -91,6 +91,7 @@ def fork_answered(
     note: str | None = None,
     new_run_id: str | None = None,
     label: str | None = None,
+    check: Callable[[Journal], None] | None = None,
 ) -> str:
     """Make a new run in which a question of this one has another answer.
 
@@ -103,6 +104,7 @@ def fork_answered(
         note: Why, for the record.
         new_run_id: The new run's id; by default ``<run_id>.2``, ``.3`` …
         label: A name for people.
+        check: Called with the new journal before anything is written; what it raises is raised.
 
     Returns:
         The new run's id. Its journal, the answer with it, is durable and complete.
@@ -124,6 +126,8 @@ def fork_answered(
     answer.timestamp = stamp_now(clock)
     lines = [*(source.line(n) for n in range(cut)), encode(answer)]
     lines[0] = _opening(source, cut, label, False, {})
+    if check is not None:
+        check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
     return _with_files(storage, source, cut, lines, new_run_id, own_scope=True)
 
 
