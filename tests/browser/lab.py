@@ -62,7 +62,7 @@ from jupyterlab.labapp import main
 sys.exit(main())
 """
 
-Theme = Literal["light", "dark"]
+Theme = Literal["light", "dark", "light high contrast", "dark high contrast"]
 
 
 def find_browser() -> str | None:
@@ -446,7 +446,7 @@ class Lab:
     def set_theme(self, theme: Theme) -> None:
         """Change Lab's theme, as the settings menu does; it stays until changed again."""
         self.command("apputils:change-theme", {"theme": f"JupyterLab {theme.title()}"})
-        light = "true" if theme == "light" else "false"
+        light = "true" if theme.startswith("light") else "false"
         self.page.locator(f'body[data-jp-theme-light="{light}"]').wait_for(
             state="attached"  # its height is nil, which counts as hidden
         )

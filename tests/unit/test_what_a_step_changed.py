@@ -18,6 +18,7 @@ from kassette_nb import LocalStorage, Workspace, kassette
 from kassette_nb.entries import Note, Step
 from kassette_nb.notebook import changes
 from kassette_nb.notebook.panel import Panel
+from kassette_nb.patches import patches
 from kassette_nb.workspace import home
 from tests.trees import git
 
@@ -271,7 +272,7 @@ def test_comparing_never_holds_up_the_panel_and_the_newest_comes_first(
 ) -> None:
     run = run_of(tmp_path, tree, *[lambda root: (root / "n").write_text(str(time.time_ns()))] * 4)
     page, gate, order = Page(run), threading.Event(), list[str]()
-    compared = changes.patches
+    compared = patches
 
     def slow(snapshots: Any, before: str, after: str) -> Any:
         order.append(after)
