@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
@@ -48,4 +49,5 @@ class Aside:
             try:
                 answer()
             except BaseException as problem:  # the thread has others to answer
-                self._failed(problem)
+                with contextlib.suppress(Exception):  # the page may be gone
+                    self._failed(problem)

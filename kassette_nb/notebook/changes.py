@@ -61,6 +61,7 @@ class Changes:
         """
         offset, number = message.get("offset"), message.get("n")
         reply: Message = {"type": "value", "offset": offset, "part": "files"}
+        reply["of"] = self._run.run_id  # the page may show another run by then
         try:
             entries = self._run.journal.entries
         except KassetteError as problem:

@@ -357,6 +357,8 @@ def edit():
 @kassette(storage="runs", workspace="tree")
 async def edits(ctx):
     await ctx.step("edit", edit)
+    for number in (3, 4):
+        await ctx.step("again", lambda: (tree / "app.py").write_text(f"a = {number}\\n"))
     await ctx.suspend("go on")
 
 await edits.start(run_id="r-files")
@@ -391,6 +393,9 @@ def test_what_a_step_changed_is_shown_as_text_and_long_files_when_opened(lab: La
     long.get_by_role("button", name="show all").click()
     expect(long.get_by_role("button", name="show all")).to_have_count(0)
     assert long.locator(".k-add").count() == 2_000
+    for number, step in ((3, "again"), (4, "again#2")):  # alike but for what is in the file
+        panel.locator(".k-row").get_by_text(step, exact=True).click()
+        expect(panel.locator(".k-filerow .k-add")).to_have_text(f"+a = {number}")
     assert lab.page.evaluate("typeof window.__x") == "undefined"
     assert lab.console_errors == []
 

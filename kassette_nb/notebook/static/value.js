@@ -131,7 +131,7 @@ class ValueView {
 
   /** The same value again leaves the page (scroll, selection, folds) as it is. */
   show(value) {
-    const same = this.value && value && this.value.text === value.text && this.value.format === value.format && this.value.note === value.note && this.value.base64 === value.base64;
+    const same = this.value && value && this.value.text === value.text && this.value.format === value.format && this.value.note === value.note && this.value.base64 === value.base64 && this.value.files === value.files;
     const longer = this.value && value && value.text && this.value.text && value.text.startsWith(this.value.text);
     this.value = value;
     const sized = value && value.format !== "none";
