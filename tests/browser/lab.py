@@ -62,7 +62,7 @@ from jupyterlab.labapp import main
 sys.exit(main())
 """
 
-Theme = Literal["light", "dark", "light high contrast", "dark high contrast"]
+Theme = Literal["light", "dark", "dark high contrast"]
 
 
 def find_browser() -> str | None:

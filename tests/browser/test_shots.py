@@ -23,7 +23,6 @@ __test__ = bool(os.environ.get("KASSETTE_SHOTS"))
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 THEMES: tuple[Theme, ...] = ("light", "dark")
-CONTRAST: tuple[Theme, ...] = ("light high contrast", "dark high contrast")
 
 SETUP = """
 import kassette_nb as kb
@@ -333,7 +332,10 @@ def test_a_view_is_pictured_in_high_contrast_and_in_forced_colours(
     code, gesture = STARK[name]
     view = _show(lab, name, code)
     gesture(lab, view)
-    _picture(lab, name, view, CONTRAST)
+    _picture(lab, name, view, ("dark high contrast",))
+    lab.page.emulate_media(contrast="more")
+    _picture(lab, f"{name}-contrast", view, ("light",))
+    lab.page.emulate_media(contrast="no-preference")
     lab.page.emulate_media(forced_colors="active", color_scheme="light")
     _picture(lab, f"{name}-forced", view, ("light",))
     lab.page.emulate_media(forced_colors="active", color_scheme="dark")
