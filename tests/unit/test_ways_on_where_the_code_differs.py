@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kassette_nb as kb
-from kassette_nb import LocalStorage, MemoryStorage, Workflow, kassette
+from kassette_nb import LocalStorage, MemoryStorage, Workflow, kassette, values
 from kassette_nb.entries import Resume, Suspend
 from kassette_nb.errors import EventAlreadyAnsweredError, ReplayMismatchError
 from kassette_nb.notebook.panel import Panel
@@ -180,7 +180,7 @@ def test_a_form_keeps_its_answer_on_either_way(storage: LocalStorage) -> None:
             ".respond(7, by='ana', event='n', start=False)"
         )
         assert page.act(**found["Record only"]["message"])["phase"] == "done"
-        assert bytes(runs["r"].fold().decisions[-1].value) == b"7"
+        assert values.decode(runs["r"].fold().decisions[-1].value) == 7
 
     in_kernel(scenario)
 
