@@ -57,7 +57,9 @@ def respond(
         if overdue is not None:
             cancel_overdue(run.storage, journal, SystemClock(), overdue)
             answers.refuse_ended(run.run_id, run.fold())
-        entry = answers.answer(run.run_id, folded, event, value, by, note)
+        # Of the question that was looked at, not of a later one of the same name.
+        step_id = question.step_id
+        entry = answers.answer(run.run_id, folded, step_id, value, by, note, exact=True)
         if workflow is not None:
             _check_fit(workflow, run, journal)
         writer = Writer(run.storage, run.run_id, journal, SystemClock())

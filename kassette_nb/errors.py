@@ -8,6 +8,7 @@ Each error carries its facts as attributes, says in its message what to do next,
     ├── RunBusyError             run_id, holder
     ├── TerminalRunError         run_id, state
     │   └── RunCancelledError    run_id, state, reason
+    ├── ArgumentError            workflow
     ├── MetadataMismatchError    run_id, what, recorded, given
     ├── VersionMismatchError     run_id, recorded, given
     ├── ReplayMismatchError      run_id, offset, asked, recorded
@@ -86,6 +87,12 @@ class RunCancelledError(TerminalRunError):
     """The run was cancelled."""
 
     reason: str | None
+
+
+class ArgumentError(KassetteError, TypeError):
+    """What was given are not the workflow's arguments: one is missing, unknown or too many."""
+
+    workflow: str
 
 
 class MetadataMismatchError(KassetteError):
