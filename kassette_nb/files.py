@@ -8,6 +8,7 @@ from pathlib import Path
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal
+from .kept import check_kept, home
 from .lease import acquire_blocking
 from .occupied import Occupied
 from .snapshots import Change, Snapshots
@@ -17,9 +18,7 @@ from .workspace import (
     Workspace,
     at_cut,
     changes_between,
-    check_kept,
     commit_of,
-    home,
     latest,
     tree_of,
     watch,
@@ -70,12 +69,12 @@ class Files:
                 f"run {self._journal.run_id!r} has no step {step!r} recorded; with a snapshot "
                 f"are: {near}."
             )
-        found = at_cut(self._journal.run_id, entries, cut)
+        found = at_cut(self._journal.run_id, entries, cut, "show")
         if found is None:
             raise WorkspaceError(
                 f"run {self._journal.run_id!r} has no workspace: no files were kept with it."
             )
-        check_kept(self._storage, self._journal.run_id, found)
+        check_kept(self._storage, self._journal.run_id, found, entries, "show")
         return found
 
     def last(self) -> str | None:
@@ -147,7 +146,7 @@ class Files:
         run_id, recorded, path = self._journal.run_id, self.last(), self.path
         if recorded is None or path is None or not path.is_dir():
             raise WorkspaceError(f"run {run_id!r} has no directory here that could be put back.")
-        check_kept(self._storage, run_id, recorded)
+        check_kept(self._storage, run_id, recorded, self._journal.entries, "put back")
         hold = acquire_blocking(self._storage, run_id)
         occupied = None
         try:

@@ -25,6 +25,7 @@ from .entries import (
 )
 from .errors import KassetteError, ReplayMismatchError
 from .journal import Journal, parse, read
+from .kept import check_kept
 from .lease import acquire_blocking
 from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
@@ -143,7 +144,7 @@ def _with_files(
     """Publish a fork's journal, and give it a directory of its own where its source has one."""
     run_id = source.run_id
     commit = workspace.at_cut(run_id, source.entries, cut)
-    workspace.check_kept(storage, run_id, commit)
+    check_kept(storage, run_id, commit, source.entries)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:
         origin = workspace.origin(storage, run_id, source.entries)

@@ -6,7 +6,6 @@ from the snapshot that was taken after the last step it keeps, so attempts never
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from msgspec import UNSET, Raw
 from .entries import AnyEntry, Note, Start, Step
 from .errors import WorkspaceChangedError, WorkspaceError
 from .journal import Journal
+from .kept import check_kept, home, kept_where
 from .occupied import Occupied
 from .snapshots import MAX_FILE, Snapshots
 from .storage import Storage
@@ -28,8 +28,6 @@ from .tree import Tree, fresh_indexes
 UNTOUCHING = frozenset({"value", "sleep"})
 #: Changes that a message names one by one.
 NAMED = 12
-#: Where the snapshots of a storage that is not a directory go; by default the user's data folder.
-VARIABLE = "KASSETTE_WORKSPACES"
 
 
 class Workspace(msgspec.Struct, frozen=True):
@@ -63,15 +61,6 @@ class _Told(msgspec.Struct, omit_defaults=True):
     error: str | None = None
 
 
-def home(storage: Storage) -> Path:
-    """Return where the snapshots of a storage's runs are kept, and the trees of its forks."""
-    if storage.url.startswith("file:") and os.path.isabs(storage.place):
-        return Path(storage.place) / ".workspaces"
-    given = os.environ.get(VARIABLE)
-    base = Path(given) if given else Path.home() / ".local" / "share" / "kassette_nb"
-    return base / hashlib.sha256(storage.place.encode()).hexdigest()[:16]
-
-
 def commit_of(entry: AnyEntry) -> str | None:
     """Return the snapshot that an entry records."""
     if isinstance(entry, Step):
@@ -89,7 +78,7 @@ def latest(entries: Sequence[AnyEntry]) -> str | None:
     return next(filter(None, map(commit_of, reversed(entries))), None)
 
 
-def at_cut(run_id: str, entries: Sequence[AnyEntry], cut: int) -> str | None:
+def at_cut(run_id: str, entries: Sequence[AnyEntry], cut: int, asked: str = "fork") -> str | None:
     """Return the snapshot of the files as they were before the entry ``cut``.
 
     Returns:
@@ -101,7 +90,7 @@ def at_cut(run_id: str, entries: Sequence[AnyEntry], cut: int) -> str | None:
     first = next(filter(None, map(commit_of, entries)), None)
     bare = _bare(entries[:cut])
     if first is not None and bare is not None:
-        raise _no_snapshot(run_id, entries, bare)
+        raise _no_snapshot(run_id, entries, bare, asked)
     # Before the first one stands nothing that could have changed a file.
     return latest(entries[:cut]) or first
 
@@ -117,30 +106,18 @@ def _bare(entries: Sequence[AnyEntry]) -> Step | None:
     return bare
 
 
-def _no_snapshot(run_id: str, entries: Sequence[AnyEntry], bare: Step) -> WorkspaceError:
+def _no_snapshot(
+    run_id: str, entries: Sequence[AnyEntry], bare: Step, asked: str
+) -> WorkspaceError:
     later = iter(entries[bare.offset + 1 :])
     found = next((e for e in later if commit_of(e) is not None), None)
     after = next((e for e in later if isinstance(e, Step)), None) if found else None
     or_later = f", or at={after.step_id!r}" if after is not None else ""
     return WorkspaceError(
-        f"cannot fork run {run_id!r} there: step {bare.step_id!r} was recorded without a snapshot "
-        f"of the files. Use at={bare.step_id!r}, which runs it again{or_later}. Nothing was "
-        "written."
+        f"cannot {asked} run {run_id!r} there: step {bare.step_id!r} was recorded without a "
+        f"snapshot of the files. Use at={bare.step_id!r}, which runs it again{or_later}. Nothing "
+        "was written."
     )
-
-
-def check_kept(storage: Storage, run_id: str, commit: str | None) -> None:
-    """Refuse to fork where the snapshot is gone.
-
-    Raises:
-        WorkspaceError: It is not in the repository; says where that should be.
-    """
-    if commit is not None and not Snapshots(home(storage)).has(commit):
-        raise WorkspaceError(
-            f"cannot fork run {run_id!r} with its files: snapshot {commit[:12]} is not in "
-            f"{Snapshots(home(storage)).repository}. Bring that directory back from where the run "
-            "was recorded. Nothing was written."
-        )
 
 
 def fork_tree(storage: Storage, run_id: str) -> Path:
@@ -271,7 +248,7 @@ def prepare(
                     f"run {run_id!r} was forked from one without a workspace, so its files are "
                     "not known. Start a new run, or leave workspace= out."
                 )
-            check_kept(storage, run_id, commit)
+            check_kept(storage, run_id, commit, entries, "go on with")
             make_tree(storage, run_id, commit, origin(storage, source.run_id, entries))
     if not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
         what = "is not readable" if path.exists() else "does not exist"
@@ -282,19 +259,26 @@ def prepare(
     occupied = Occupied(path, run_id)
     try:
         tree = watch(storage, run_id, path, workspace, session)
-        return Recorder(tree, occupied, _settled(run_id, entries, tree, workspace, forked))
+        return Recorder(tree, occupied, _settled(storage, run_id, entries, tree, workspace, forked))
     except BaseException:
         occupied.release()
         raise
 
 
 def _settled(
-    run_id: str, entries: Sequence[AnyEntry], tree: Tree, workspace: Workspace, forked: bool
+    storage: Storage,
+    run_id: str,
+    entries: Sequence[AnyEntry],
+    tree: Tree,
+    workspace: Workspace,
+    forked: bool,
 ) -> Note | None:
     """Check a run's files; return what is to be recorded of them where that is new."""
     recorded, known = latest(entries), not _bare(entries)
     found = tree.take(recorded)
     if recorded is not None and known and found != recorded:
+        if not tree.snapshots.has(recorded) and workspace.differs != "keep":
+            raise _unchecked(storage, run_id, entries, recorded)
         found = _differs(run_id, tree, workspace, recorded, found, forked)
     if found == recorded:
         return None
@@ -322,17 +306,22 @@ def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, sessi
     )
 
 
+def _unchecked(
+    storage: Storage, run_id: str, entries: Sequence[AnyEntry], recorded: str
+) -> WorkspaceError:
+    place = Snapshots(home(storage)).repository
+    return WorkspaceError(
+        f"run {run_id!r}: snapshot {recorded[:12]} is not in {place}, so its files cannot be "
+        f"checked; nothing was executed. {kept_where(storage, entries)} Or go on from the files "
+        "that are here with Workspace(…, differs='keep')."
+    )
+
+
 def _differs(
     run_id: str, tree: Tree, workspace: Workspace, recorded: str, found: str, forked: bool
 ) -> str:
     """Return the snapshot to go on from, once it was decided between the two."""
     snapshots = tree.snapshots
-    if not snapshots.has(recorded):
-        raise WorkspaceError(
-            f"run {run_id!r}: snapshot {recorded[:12]} is not in {snapshots.repository}, so its "
-            "files cannot be checked; nothing was executed. Bring that directory back, or use "
-            "Workspace(…, differs='keep')."
-        )
     if workspace.differs == "keep":
         return found
     if workspace.differs == "restore":

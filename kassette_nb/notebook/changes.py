@@ -10,11 +10,12 @@ from msgspec import UNSET
 from .. import git
 from ..entries import AnyEntry, Intent, Note, Step
 from ..errors import KassetteError, WorkspaceError
+from ..kept import check_kept, home
 from ..model import RunModel
 from ..patches import LARGEST, Patch, difference, patches
 from ..snapshots import Snapshots
 from ..text import visible
-from ..workspace import UNTOUCHING, check_kept, commit_of, home
+from ..workspace import UNTOUCHING, commit_of
 from . import code
 from .present import nothing, sized
 
@@ -131,7 +132,13 @@ class Changes:
                 # The reason in words: no git, or no snapshots where they should be.
                 git.call("version", what="ask git for its version")
                 for commit in (pair.before, pair.after):
-                    check_kept(self._run.storage, self._run.run_id, commit)
+                    check_kept(
+                        self._run.storage,
+                        self._run.run_id,
+                        commit,
+                        self._run.journal.entries,
+                        "show",
+                    )
                 raise
             while len(self._known) >= 8:
                 self._known.pop(next(iter(self._known)))

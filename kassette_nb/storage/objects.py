@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import StorageError
+from ..told import tell
 from .base import Busy, Conflict, Token, check_run_id
 from .clients import SCHEMES, connect, refuse_forked, require
 from .leases import LEASE, Lease, ObjectHold, ServerTime
@@ -271,13 +271,12 @@ class ObjectStorage:
         if run_id in self._warned:
             return
         self._warned.add(run_id)
-        warnings.warn(
+        tell(
             f"the journal of run {run_id!r} has {size / 1e6:.1f} MB, and every further entry "
             f"uploads all of it again to {self._url}. Return references to large results instead "
             "of the results (a path, an object's key), split the run, or keep it in a directory "
             "(storage='file:…').",
-            UserWarning,
-            stacklevel=2,
+            self.locate(run_id),
         )
 
 

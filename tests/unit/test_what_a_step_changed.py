@@ -16,10 +16,10 @@ import pytest
 import kassette_nb as kb
 from kassette_nb import LocalStorage, Workspace, kassette
 from kassette_nb.entries import Note, Step
+from kassette_nb.kept import home
 from kassette_nb.notebook import changes
 from kassette_nb.notebook.panel import Panel
 from kassette_nb.patches import patches
-from kassette_nb.workspace import home
 from tests.trees import git
 
 EDIT = Callable[[Path], object]
