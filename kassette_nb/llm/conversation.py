@@ -41,7 +41,7 @@ class Conversation(msgspec.Struct):
         messages: All that was sent, the system's first.
         tools: The names of the tools offered.
         answer: What came back; None where nothing was recorded.
-        finish_reason: Why the model stopped.
+        finish_reason: Why the model stopped, or why its answer is not whole.
     """
 
     model: str | None = None
@@ -94,7 +94,10 @@ def conversations(step: Step) -> list[Conversation]:
     for call in calls if isinstance(calls, list) else []:
         request = call.get("request") if isinstance(call, dict) else None
         if isinstance(request, dict):
-            made.append(read(request.get("body"), call.get("answer")))
+            told = read(request.get("body"), call.get("answer"))
+            if isinstance(call.get("incomplete"), str):
+                told.finish_reason = f"incomplete: {call['incomplete']}"
+            made.append(told)
     return made
 
 
