@@ -205,9 +205,9 @@ class Meter:
             self._told = True
             warn(
                 f"run {self.run_id!r} has a budget, but what step {step.step_id!r} spent is not "
-                f"counted in it: its {' and its '.join(blind)} {'are' if blind[1:] else 'is'} not known (model: "
-                f"{usage.model or 'not told'}). Set kb.llm.prices for the model, ask streams for "
-                "their usage, or limit max_steps as well."
+                f"counted in it: its {' and its '.join(blind)} {'are' if blind[1:] else 'is'} not "
+                f"known (model: {usage.model or 'not told'}). Set kb.llm.prices "
+                "for the model, ask streams for their usage, or limit max_steps as well."
             )
 
     def error(self, over: Excess) -> BudgetExceededError:
