@@ -28,7 +28,7 @@ def http_client(sdk: ModuleType, /, *, paced: bool = False, **options: Any) -> A
     ``OpenAI(http_client=http_client(openai))``. A call made by the workflow itself is a step of
     kind ``llm``: live once, replayed without the network ever after. One made inside a step
     passes through, and its usage is added to the step. Outside of workflows it is an ordinary
-    client. All that is asked with it is recorded, a list of models as well.
+    client. All that the workflow asks with it is recorded, a list of models as well.
 
     Args:
         sdk: The SDK's module (its own defaults for limits and timeouts are kept), or ``httpx`` or
