@@ -245,11 +245,15 @@ class Suspended(BaseException):
 
 
 class LiveForbidden(BaseException):
-    """Ends a verification at the first live act; ``asked`` says what it would have been."""
+    """Ends a verification at the first live act; ``asked`` says what it would have been.
 
-    def __init__(self, asked: str) -> None:
+    ``hint`` is what more can be told of it, if the run should not have gone live there.
+    """
+
+    def __init__(self, asked: str, hint: str = "") -> None:
         super().__init__(asked)
         self.asked = asked
+        self.hint = hint
 
 
 class SessionStopped(BaseException):

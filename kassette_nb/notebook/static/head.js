@@ -127,9 +127,10 @@ class PanelHead {
     if (known(f.tokens)) fact(tokenCount(f.tokens), `${known(l.max_tokens) ? ` of ${tokenCount(l.max_tokens)}` : ""} tokens`, `${thousands(f.tokens)} tokens`);
     const c = f.cost;
     if (c) {
-      const unpriced = c.unpriced ? `${known(c.own) ? " + " : ""}${plural(c.unpriced, "call")} without a price` : "";
-      const words = `${known(l.max_cost_usd) ? ` of ${money(l.max_cost_usd)}` : ""}${unpriced}${c.copied ? ` + ${money(c.copied)} copied` : ""}`;
-      if (known(c.own) || words) fact(known(c.own) ? money(c.own) : "", words.replace(known(c.own) ? /$^/ : /^ /, ""), c.copied ? "spent by this run itself; what the copied steps cost was paid by its source" : "spent by this run itself");
+      const limited = known(l.max_cost_usd), own = known(c.own) ? c.own : limited ? 0 : null;
+      const unpriced = c.unpriced ? `${known(own) ? " + " : ""}${plural(c.unpriced, "call")} without a price` : "";
+      const words = `${limited ? ` of ${money(l.max_cost_usd)}` : ""}${unpriced}${c.copied ? ` + ${money(c.copied)} copied` : ""}`;
+      if (known(own) || words) fact(known(own) ? money(own) : "", words.replace(known(own) ? /$^/ : /^ /, ""), c.copied ? "spent by this run itself; what the copied steps cost was paid by its source" : "spent by this run itself");
     }
     if (known(f.working_ms)) fact(duration(f.working_ms), " working");
     if (known(f.waiting_ms) && f.waiting_ms >= 1000) out.push(el("span.k-fact", null, "waiting ", this.waiting = el("span", null, duration(f.waiting_ms))));
