@@ -19,7 +19,7 @@ from . import code
 from .follow import Follower
 
 Message = dict[str, Any]
-_GROUPS = ("waits", "running", "trouble", "rest")
+_GROUPS = ("waits", "running", "trouble", "stopped", "rest")
 #: A listing looks at every file of the folder. It is made at most this often, in seconds, and not
 #: more often than that it takes so small a part of the time, unless that would be too seldom.
 LISTING, SHARE, SELDOM = 0.25, 0.01, 5.0
@@ -173,7 +173,11 @@ def _group(folded: RunState) -> str:
         return "trouble"
     if folded.status == SUSPENDED:
         return "waits"
-    return "trouble" if folded.status in (FAILED, INTERRUPTED, READY) else "rest"
+    if folded.status == FAILED:
+        return "trouble"
+    # A fork that was only made has stopped nowhere: it begins when somebody starts it.
+    made = folded.copied and folded.length <= max(1, folded.copied)
+    return "stopped" if folded.status in (INTERRUPTED, READY) and not made else "rest"
 
 
 def _text(folded: RunState) -> str:

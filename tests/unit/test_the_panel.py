@@ -405,13 +405,36 @@ def test_a_comparison_answers_for_its_cells() -> None:
 def test_the_browser_groups_what_waits_first() -> None:
     page = Page(kb.open(GOLDEN / "good").panel())
     groups = [row["group"] for row in page.rows()]
-    assert groups == sorted(groups, key=["waits", "running", "trouble", "rest"].index)
+    assert groups == sorted(groups, key=["waits", "running", "trouble", "stopped", "rest"].index)
     assert groups.count("waits") == 2
     page.ask("open", run_id="attempt-a")
     page.ask("hello", ch="detail")
     assert [fork["run_id"] for fork in page.view.detail["forks"]] == ["attempt-b"]
     in_doubt = next(row for row in page.rows() if row["id"] == "in-doubt")
     assert in_doubt["text"] == "send_email: not known whether it happened"
+
+
+def test_a_run_that_can_go_on_is_neither_failed_nor_in_doubt(tmp_path: Path) -> None:
+    storage = kb.LocalStorage(tmp_path)
+
+    @kassette(storage=storage, name="stops")
+    async def stops(ctx: kb.Context) -> None:
+        await ctx.step("look", lambda: 1)
+        await ctx.step("act", act)
+
+    def act() -> None:
+        raise failure
+
+    failure: BaseException = ValueError("no")
+    asyncio.run(stops.start(run_id="failed"))
+    asyncio.run(stops.fork("failed", at="act"))
+    failure = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(stops.start(run_id="interrupted"))
+    rows = {row["id"]: row for row in Page(kb.open(storage).panel()).rows()}
+    assert rows["failed.2"]["state"] == "ready"
+    groups = {run_id: made["group"] for run_id, made in rows.items()}
+    assert groups == {"failed": "trouble", "interrupted": "stopped", "failed.2": "rest"}
 
 
 def test_an_empty_storage_says_where_it_looked(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // The browser of runs: what waits for a person first; everything searchable, the first hundred drawn.
 
-const GROUPS = [["waits", "waits for you"], ["running", "running"], ["trouble", "failed or in doubt"], ["rest", "the rest"]];
+const GROUPS = [["waits", "waits for you"], ["running", "running"], ["trouble", "failed or in doubt"], ["stopped", "stopped, can go on"], ["rest", "the rest"]];
 const PAGE = 100;
 
 class Browser {
@@ -83,7 +83,7 @@ class Browser {
     const hit = (r) => (!this.states.size || this.states.has(r.state)) && needle.every((w) => `${r.id} ${r.label || ""} ${r.state} ${r.workflow || ""} ${r.text || ""}`.toLowerCase().includes(w));
     const flat = needle.length > 0 || this.states.size > 0;
     const byId = new Map(this.rows.map((r) => [r.id, r])), kids = new Map();
-    const folds = (r) => !flat && r.parent && byId.has(r.parent) && (r.group === "rest" || r.group === "trouble");
+    const folds = (r) => !flat && r.parent && byId.has(r.parent) && ["rest", "trouble", "stopped"].includes(r.group);
     const rootOf = (r) => { let top = r, n = 0; while (folds(top) && n++ < 1000) top = byId.get(top.parent); return top; };
     const matched = this.rows.filter(hit);
     for (const r of matched) {
@@ -94,14 +94,15 @@ class Browser {
     }
     const out = [];
     for (const [group, words] of GROUPS) {
-      const all = matched.filter((r) => r.group === group);
+      // a fork that folds is drawn, and counted, under its source
+      const all = matched.filter((r) => r.group === group && !folds(r));
       if (!all.length) continue;
-      out.push({ head: group, words, n: all.length });
+      const head = { head: group, words, n: all.length };
+      out.push(head);
       for (const r of all) {
-        if (folds(r)) continue;
         const forks = kids.get(r.id) || [];
         out.push({ row: r, forks });
-        if (this.open.has(r.id)) for (const f of forks) out.push({ row: f, child: true });
+        if (this.open.has(r.id)) for (const f of forks) { out.push({ row: f, child: true }); head.n++; }
       }
     }
     return { out, n: matched.length };
