@@ -114,12 +114,10 @@ def read(storage: Storage, run_id: str) -> Journal:
         ids = list(storage.list())
         near = get_close_matches(run_id, ids, 3)
         hint = f"Close to it: {', '.join(near)}." if near else "Check the id and the storage."
-        raise UnknownRunError(
-            f"no run {run_id!r} in {storage.place} ({len(ids)} runs there). {hint}",
-            run_id=run_id,
-            place=storage.place,
-            known=len(ids),
-        )
+        told = f"no run {run_id!r} in {storage.place} ({len(ids)} runs there). {hint}"
+        if run_id in ids:
+            told = f"{storage.locate(run_id)} holds no whole line; starting the run begins it anew."
+        raise UnknownRunError(told, run_id=run_id, place=storage.place, known=len(ids))
     return journal
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from html import escape
 from typing import TYPE_CHECKING
 
 from . import decisions, display
-from .errors import JournalCorruptionError, KassetteError, RunBusyError, UnknownRunError
+from .errors import (
+    JournalCorruptionError,
+    KassetteError,
+    RunBusyError,
+    StorageError,
+    UnknownRunError,
+)
 from .journal import read
 from .run import Run
 from .shelf import many
@@ -122,14 +129,20 @@ class Runs(Tabled, Mapping[str, "Run"]):
         return isinstance(run_id, str) and run_id in self.storage.list()
 
     def __repr__(self) -> str:
-        return f"<{len(self)} runs in {self.storage.url}>"
+        try:
+            return f"<{len(self)} runs in {self.storage.url}>"
+        except StorageError as problem:
+            return f"<runs in {self.storage.url}: {problem}>"
 
     def _ipython_display_(self) -> None:
         if not display.show("runs", self):
             raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return self.html()
+        try:
+            return self.html()
+        except StorageError as problem:
+            return f"<pre>{escape(str(problem))}</pre>"
 
     def look(self, run_id: str) -> Run:
         """Return a run without reading it: it may be damaged, or not have begun."""

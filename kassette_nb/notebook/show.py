@@ -15,6 +15,7 @@ from typing import Protocol
 from IPython.display import DisplayHandle, display
 
 from .. import display as hooks
+from ..errors import StorageError
 from .view import View
 
 #: Seconds between two looks at attempts that run.
@@ -31,10 +32,16 @@ class Shown(Protocol):
 
 def show(shown: object) -> bool:
     """Display an object's twin and its live view."""
-    twin = _twin(shown)
+    try:
+        twin = _twin(shown)
+        view: View = shown.panel()  # type: ignore[attr-defined]  # registered for Shown only
+    except StorageError as problem:
+        # A traceback through a widget's making hides the one sentence that helps.
+        text = f"{type(problem).__name__}: {problem}"
+        display({"text/plain": text}, raw=True)
+        return True
     handle = DisplayHandle()
     handle.display(twin, raw=True)
-    view: View = shown.panel()  # type: ignore[attr-defined]  # registered for Shown only
     view.when_settled(_rewriter(shown, handle))
     bundle, metadata = _live(view)
     display(bundle, metadata=metadata, raw=True)

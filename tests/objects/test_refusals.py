@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 import kassette_nb as kb
 from kassette_nb import kassette
@@ -338,3 +340,21 @@ def test_it_is_said_where_nobody_knows_whether_a_write_arrived(net: Proxy, bucke
     net.plan(deny=KEY)
     with pytest.raises(StorageError, match=r"Nothing was written\.$"):
         objects.swap("refused", None, b"sent")
+
+
+def test_showing_runs_that_cannot_be_read_says_it_in_a_line(
+    bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = kb.open("s3://no-such-bucket/runs")
+    assert "there is no such bucket" in repr(runs)
+    assert runs._repr_html_().startswith("<pre>cannot list")
+    shell = InteractiveShell.instance()
+    kb.load_ipython_extension(shell)
+    try:
+        with capture_output() as captured:
+            runs._ipython_display_()
+    finally:
+        kb.unload_ipython_extension(shell)
+        InteractiveShell.clear_instance()
+    (shown,) = captured.outputs
+    assert shown.data["text/plain"].startswith("StorageError: cannot list s3://no-such-bucket")

@@ -167,3 +167,10 @@ def test_many_lines_are_read_at_once_only_where_one_by_one_gives_the_same() -> N
         assert (quick.entries, quick.ends) == (slow.entries, slow.ends)
     assert journal._sound("run", data, None) is not None
     assert 0 < taken < len(changed)
+
+
+def test_a_file_without_a_whole_line_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "corrupt.jsonl").write_bytes(b"garbage without an end")
+    with pytest.raises(UnknownRunError, match=r"corrupt\.jsonl holds no whole line") as raised:
+        kb.open(tmp_path)["corrupt"]
+    assert "Close to it" not in str(raised.value)
