@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KINDS = (
     ("no such step", "rgba(138,148,160,0.12)"),
     ("as in the base", "rgba(138,148,160,0.55)"),
-    ("another result", "#7a68de"),
+    ("other than in the base", "#7a68de"),
     ("failed", "#d1453f"),
 )
 #: More steps than this are drawn as every n-th, so that the picture stays small.

@@ -9,6 +9,7 @@ from .. import diff, display, values
 from ..diff import Row
 from ..entries import Complete, Failure
 from ..errors import KassetteError
+from ..facets import Facets
 from ..llm.conversation import said
 from ..model import RunModel
 from ..pairs import Paired, Side, paired
@@ -60,7 +61,8 @@ class Comparison:
         self.base = base
         self.states: list[RunState] = [run.fold() for run in runs]
         self.scores = [_score(*both, score) for both in zip(runs, self.states, strict=True)]
-        self.rows: list[Row] = diff.align([folded.steps for folded in self.states], base, said)
+        self.facets = Facets(self.runs)
+        self.rows: list[Row] = self._aligned(base)
         self._files: dict[int, list[Change] | None] = {}
 
     def __repr__(self) -> str:
@@ -107,7 +109,7 @@ class Comparison:
     def rebase(self, base: int) -> None:
         """Compare with another one of the runs."""
         self.base = base
-        self.rows = diff.align([folded.steps for folded in self.states], base, said)
+        self.rows = self._aligned(base)
 
     def paired(self, pairs: Sequence[tuple[str, str]] | None = None) -> Paired:
         """Count wins, losses and ties by score, and what it costs more or less.
@@ -192,7 +194,17 @@ class Comparison:
         Returns:
             Columns ``row`` (Int64), ``name run_id step_id status letter`` (string; status is
             ``same``, ``changed``, ``failed``, ``inserted`` or ``missing``, against the base),
-            ``seconds cost_usd`` (Float64), ``result`` (string, its first line).
+            ``differs`` (string: in what the step is another than the base's: ``value``,
+            ``arguments``, ``files``, several joined by ", "; empty for nothing, and where the
+            base has no such step; missing where this run has none), ``started finished``
+            (datetime64[ms, UTC]; ``started`` is missing where it was not recorded, or the result
+            is not the step's own), ``seconds cost_usd`` (Float64), ``result`` (string, its first
+            line).
+
+        A step is the same if its recorded value, its recorded arguments and what it changed in
+        the files are: of a model call's request, and of a conversation among arguments, what is
+        new in it; of files the paths with what they hold afterwards, where the snapshots are
+        here. A run's own directory in arguments counts as the same as another's.
         """
         from ..frames import comparison_frame
 
@@ -243,6 +255,10 @@ class Comparison:
                 }
             )
         return lines
+
+    def _aligned(self, base: int) -> list[Row]:
+        steps = [folded.steps for folded in self.states]
+        return diff.align(steps, base, said, self.facets.beside)
 
     def _side(self, number: int) -> Side:
         score, folded = self.scores[number], self.states[number]

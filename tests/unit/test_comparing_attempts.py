@@ -70,7 +70,7 @@ def test_a_cell_shows_the_value_or_the_files_against_the_base(made: Comparison) 
     sent: list[dict[str, Any]] = []
     panel = ComparePanel(made, sent.append, sent.append)
     panel.handle({"type": "cell", "row": 1, "run": 1, "what": "value"})
-    assert "equal" in sent[-1]["title"]
+    assert "the same value, other arguments and files" in sent[-1]["title"]
     panel.handle({"type": "cell", "row": 1, "run": 1, "what": "files"})
     assert "-a\n+bbb" in sent[-1]["text"]
     panel.handle({"type": "cell", "row": 1, "run": 0, "what": "files"})
