@@ -29,7 +29,7 @@ def comparison(made: Comparison) -> go.Figure:
     attempts = made.attempts()
     order = sorted(
         range(len(attempts)),
-        key=lambda n: (attempts[n]["rank"] is not None, attempts[n]["rank"] or 0.0, -n),
+        key=lambda n: (attempts[n]["rank"] is not None, -(attempts[n]["rank"] or 0), -n),
     )
     names = [_name(attempts[n]) for n in order]
     figure = make_subplots(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import diff, display, values
+from .. import diff, display
 from ..diff import Row
 from ..entries import Complete, Failure
 from ..errors import KassetteError
@@ -14,11 +14,11 @@ from ..llm.conversation import said
 from ..model import RunModel
 from ..pairs import Paired, Side, paired
 from ..preview import preview
-from ..scores import Score, score_of
 from ..snapshots import Change
 from ..state import RunState
 from ..text import first_line, visible
 from . import code
+from .ranking import Ranking, Scoring, base_of
 from .summary import facts
 
 if TYPE_CHECKING:
@@ -35,18 +35,20 @@ class Comparison:
 
     Args:
         runs: Two or more runs.
-        base: The index of the one that the others are compared with.
-        score: Gives a run what it is ranked by; by default the ``outcome=`` of its workflow.
+        base: The one that the others are compared with: its index, its id or the run itself.
+        score: Gives a run what it is ranked by; by default the ``outcome=`` of its workflow. A run
+            that it raises for has no score, and ``note`` says why.
 
     Raises:
-        KassetteError: Fewer than two runs, or one is damaged.
+        KassetteError: Fewer than two runs, or one is damaged; ``base`` is none of them; ``score``
+            is no function, or gives what is no score.
     """
 
     def __init__(
         self,
         runs: Sequence[RunModel],
-        base: int = 0,
-        score: Callable[[Any], object] | None = None,
+        base: int | str | RunModel = 0,
+        score: Scoring | None = None,
     ) -> None:
         given: object = runs
         if not isinstance(given, list | tuple):
@@ -55,18 +57,17 @@ class Comparison:
             raise KassetteError("compare takes runs, not ids: kb.compare([runs['a'], runs['b']])")
         if len(runs) < 2:
             raise KassetteError("a comparison needs two or more runs: kb.compare([a, b])")
-        if not 0 <= base < len(runs):
-            raise KassetteError(f"base={base} is not an index of the {len(runs)} runs")
         self.runs = list(runs)
-        self.base = base
+        self.base = base_of(runs, base)
         self.states: list[RunState] = [run.fold() for run in runs]
-        self.scores = [_score(*both, score) for both in zip(runs, self.states, strict=True)]
+        self.ranking = Ranking(runs, self.states, score)
         self.facets = Facets(self.runs)
-        self.rows: list[Row] = self._aligned(base)
+        self.rows: list[Row] = self._aligned(self.base)
         self._files: dict[int, list[Change] | None] = {}
 
     def __repr__(self) -> str:
-        return f"<{self.title}: {self.sub}>"
+        note = f"; {self.note}" if self.note else ""
+        return f"<{self.title}: {self.sub}{note}>"
 
     def _ipython_display_(self) -> None:
         if not display.show("comparison", self):
@@ -105,6 +106,11 @@ class Comparison:
         start = f"{same} equal {steps} first" if same else "no equal start"
         step = next(cell for cell in first.cells if cell is not None)
         return visible(f"{start}, then a difference at {step.step_id}")
+
+    @property
+    def note(self) -> str:
+        """Why scores are missing; empty where there is nothing to say."""
+        return self.ranking.note
 
     def rebase(self, base: int) -> None:
         """Compare with another one of the runs."""
@@ -225,10 +231,15 @@ class Comparison:
         return f"kb.compare([{opened}[i] for i in [{ids}]]{base})"
 
     def attempts(self) -> list[Message]:
-        """Return each run's line of the table: outcome, steps, tokens, cost, time."""
+        """Return each run's line of the table: outcome, steps, tokens, cost, time.
+
+        Returns:
+            Among others ``score`` (in words), ``points`` (its number, more is better) and
+            ``rank`` (1 is the best, equal ones share it); None where there is no score.
+        """
         lines = []
         for number, (run, folded) in enumerate(zip(self.runs, self.states, strict=True)):
-            score, changed = self.scores[number], self.files(number)
+            score, changed = self.ranking.scores[number], self.files(number)
             figures = facts(folded)
             own, copied = folded.own, folded.prefix
             costs = [c for c in (own.cost_usd, copied.cost_usd) if c is not None]
@@ -246,7 +257,8 @@ class Comparison:
                     "working_ms": figures["working_ms"] + figures["copied_ms"],
                     "base": number == self.base,
                     "score": score.text if score is not None else None,
-                    "rank": score.value if score is not None else None,
+                    "points": score.value if score is not None else None,
+                    "rank": self.ranking.rank(number),
                     "solved": score.solved if score is not None else None,
                     "files": None if changed is None else len(changed),
                     "added": sum(change.added or 0 for change in changed or ()),
@@ -261,7 +273,7 @@ class Comparison:
         return diff.align(steps, base, said, self.facets.beside)
 
     def _side(self, number: int) -> Side:
-        score, folded = self.scores[number], self.states[number]
+        score, folded = self.ranking.scores[number], self.states[number]
         return Side(score.value if score is not None else None, folded.own.cost_usd)
 
 
@@ -272,26 +284,6 @@ def _outcome(folded: RunState) -> str:
     if isinstance(ending, Failure):
         return first_line(f"{ending.error.name}: {ending.error.message}")
     return folded.status
-
-
-def _score(run: RunModel, folded: RunState, score: Callable[[Any], object] | None) -> Score | None:
-    if score is not None:
-        return score_of(score(run), f"run {run.run_id!r}")
-    outcome = run.workflow.definition.outcome if run.workflow is not None else None
-    ending = folded.ending
-    if outcome is None:
-        return None
-    if not isinstance(ending, Complete):
-        return Score(0.0, "not solved", False) if isinstance(ending, Failure) else None
-    try:
-        return score_of(outcome(values.decode(ending.result)), f"run {run.run_id!r}")
-    except KassetteError:
-        raise
-    except Exception as problem:
-        raise KassetteError(
-            f"outcome= of workflow {folded.opening.workflow!r} cannot score run {run.run_id!r}: "
-            f"{type(problem).__name__}: {problem}"
-        ) from problem
 
 
 def _forked_at(folded: RunState) -> str | None:

@@ -167,6 +167,7 @@ def comparison(shown: Comparison) -> str:
             ("attempt", "state", "outcome", *["score"] * scored, "steps", *["cost"] * priced),
             attempts,
         )
+        + (f"<p>{_e(shown.note)}</p>" if shown.note else "")
         + _table(("step", *names), "".join(lines), escaped=True)
         + more
     )
