@@ -240,8 +240,9 @@ class Comparison:
         lines = []
         for number, (run, folded) in enumerate(zip(self.runs, self.states, strict=True)):
             score, changed = self.ranking.scores[number], self.files(number)
-            figures = facts(folded)
+            figures = facts(run, folded)
             own, copied = folded.own, folded.prefix
+            working = figures["working_ms"]
             costs = [c for c in (own.cost_usd, copied.cost_usd) if c is not None]
             tokens = [t for t in (own.tokens, copied.tokens) if t is not None]
             lines.append(
@@ -254,7 +255,7 @@ class Comparison:
                     "tokens": sum(tokens) if tokens else None,
                     "cost_own": own.cost_usd,
                     "cost_total": sum(costs) if costs else None,
-                    "working_ms": figures["working_ms"] + figures["copied_ms"],
+                    "working_ms": None if working is None else working + figures["copied_ms"],
                     "base": number == self.base,
                     "score": score.text if score is not None else None,
                     "points": score.value if score is not None else None,
