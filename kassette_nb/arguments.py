@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import values
+from . import imported, values
 from .errors import ArgumentError, MetadataMismatchError
 from .journal import Journal
 from .values import JSON
@@ -70,9 +70,11 @@ class Arguments:
 
         Raises:
             MetadataMismatchError: It is another workflow's, or an argument differs.
+            KassetteError: It was imported from another agent.
         """
         opening = journal.opening
         run_id = journal.run_id
+        imported.refuse(run_id, journal.entries)
         if opening.workflow is not None and opening.workflow != self.name:
             raise _mismatch(run_id, "workflow", opening.workflow, self.name)
         metadata = values.decode(opening.metadata, what="metadata")

@@ -1,4 +1,4 @@
-"""Many attempts from one point of a run: forked, then run side by side, here or on an executor.
+"""Many runs side by side, here or on an executor: the handle, and what a worker does.
 
 An executor may lose a worker, and may call twice for the same run: a run's journal decides. What
 is recorded is not run again, whoever takes the run up, and what comes back is small: its id and
@@ -8,26 +8,23 @@ where it got to.
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, Protocol
 
-import msgspec
-
-from . import background, blocking, display, fork, state, values
+from . import background, display, state
 from .clock import SystemClock
-from .definition import Definition
-from .errors import JournalValueError, KassetteError, RunBusyError
-from .journal import Journal, read
+from .errors import KassetteError, RunBusyError
+from .journal import read
 from .recovery import Recovered
 from .results import RunResult, recorded
 from .state import RunState
 from .storage import Storage
 from .text import first_line
-from .values import JSON
-from .verification import Verification, verify
+from .verification import Verification
 
 #: Seconds for which a worker waits for a run that another one still holds.
 PATIENCE = 30.0
@@ -70,9 +67,10 @@ class Attempts:
         self._epoch = 0
         self._here: dict[str, background.Background] = {}
         self._there: dict[str, Any] = {}
+        self._failed: dict[str, BaseException] = {}
 
     def __repr__(self) -> str:
-        return f"<{self.line}>"
+        return "\n".join([f"<{self.line}>", *self.problems])
 
     def __await__(self) -> Generator[Any, None, list[Recovered]]:
         return self._settled().__await__()
@@ -92,24 +90,24 @@ class Attempts:
             limit: How many at once, in this process.
 
         Raises:
-            KassetteError: An executor's processes cannot see the storage.
+            KassetteError: See `check`; nothing was begun.
         """
+        check(self._workflow, via, limit)
         self._epoch += 1
+        self._failed = {r: p for r, p in self._failed.items() if r not in run_ids}
         if via is None:
             gate = threading.Semaphore(limit or max(1, len(run_ids)))
             for run_id in run_ids:
                 self._there.pop(run_id, None)
                 self._here[run_id] = self._launch(run_id, gate)
             return
-        storage = self._storage
-        if storage.url.startswith("memory:") and not isinstance(via, ThreadPoolExecutor):
-            raise KassetteError(
-                f"the runs of {storage.url} are in this process's memory, where a worker cannot "
-                "see them. Use a storage in a directory or an object store."
-            )
         for run_id in run_ids:
             self._here.pop(run_id, None)
-            self._there[run_id] = self._submit(via, run_id)
+            self._there.pop(run_id, None)
+            try:
+                self._there[run_id] = self._submit(via, run_id)
+            except Exception as problem:  # it took some, so what it did not take is told
+                self._failed[run_id] = problem
 
     def wait(self, timeout: float | None = None) -> list[Recovered]:
         """Block until all have settled; for scripts and executors, not for a notebook's loop.
@@ -174,9 +172,19 @@ class Attempts:
         if not self.done:
             parts.append(f"{time.monotonic() - self._began:.0f} s")
         if self.verification is not None:
-            parts.append(self.verification.line)
+            parts.append(f"when forked: {self.verification.line}")
         count = len(self.run_ids)
         return f"{count} {'attempt' if count == 1 else 'attempts'}: {' · '.join(parts)}"
+
+    @property
+    def problems(self) -> list[str]:
+        """What keeps runs from going on, a line each: which, the error, and what to do."""
+        found: dict[str, list[str]] = {}
+        for run_id in self.run_ids:
+            problem = self._error(run_id)
+            if problem is not None and not self._settled_now(run_id):
+                found.setdefault(told(problem), []).append(run_id)
+        return [f"{', '.join(run_ids)}: {line}" for line, run_ids in found.items()]
 
     # ------------------------------------------------------------------------------- inside
 
@@ -205,6 +213,10 @@ class Attempts:
             await asyncio.sleep(0.02)
         return self.outcomes()
 
+    def _settled_now(self, run_id: str) -> bool:
+        folded = self._fold(run_id)
+        return folded.terminal or folded.status == state.SUSPENDED
+
     def _outcome(self, run_id: str) -> Recovered:
         folded = self._fold(run_id)
         if folded.terminal or folded.status == state.SUSPENDED:
@@ -215,7 +227,9 @@ class Attempts:
         session, future = self._here.get(run_id), self._there.get(run_id)
         if session is not None:
             return session.error
-        if future is None or not future.done():
+        if future is None:
+            return self._failed.get(run_id)
+        if not future.done():
             return None
         try:
             problem: BaseException | None = future.exception()
@@ -235,6 +249,66 @@ class Attempts:
         return self._fold(run_id).status in (state.INTERRUPTED, state.READY)
 
 
+def check(workflow: Runner, via: Any, limit: object) -> None:
+    """Refuse what attempts cannot be run by; nothing is begun.
+
+    Raises:
+        KassetteError: ``via`` is no executor, is shut, cannot see the storage or cannot be sent
+            the workflow; ``limit`` is no count, or given with ``via``.
+    """
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise KassetteError(
+            f"limit={limit!r} is no count: limit= is how many attempts run at once in this "
+            "process, 1 or more; leave it out for all. Nothing was written."
+        )
+    if via is None:
+        return
+    if limit is not None:
+        raise KassetteError(
+            "limit= counts attempts in this process, and via= runs them elsewhere: give the "
+            "executor that many workers instead. Nothing was written."
+        )
+    if isinstance(via, type) or not callable(getattr(via, "submit", None)):
+        raise KassetteError(
+            f"via={first_line(repr(via), 60)} has no submit(): give an executor, as in "
+            "via=ThreadPoolExecutor(4), or a Dask client, as in via=Client(). Nothing was written."
+        )
+    url = workflow.storage.url
+    if url.startswith("memory:") and not isinstance(via, ThreadPoolExecutor):
+        raise KassetteError(
+            f"the runs of {url} are in this process's memory, where a worker cannot see them. "
+            "Use a storage in a directory or an object store."
+        )
+    if isinstance(via, ProcessPoolExecutor):
+        try:
+            pickle.dumps(workflow)
+        except Exception as problem:
+            raise KassetteError(f"{told(problem)} Nothing was written.") from problem
+    try:
+        via.submit(abs, 0)  # the only question that every kind of executor answers
+    except Exception as problem:
+        raise KassetteError(
+            f"via={first_line(repr(via), 60)} takes no work: {type(problem).__name__}: {problem}. "
+            "Give one that is open. Nothing was written."
+        ) from problem
+
+
+def told(problem: BaseException) -> str:
+    """Return an error in one line, with what to do where a workflow could not be sent."""
+    line = first_line(f"{type(problem).__name__}: {problem}", 200)
+    text = str(problem)
+    sent = isinstance(problem, pickle.PicklingError | ImportError) or (
+        isinstance(problem, AttributeError | TypeError)
+        and ("pickle" in text or "Can't get " in text)
+    )
+    if not sent:
+        return line
+    return (
+        f"{line}. A worker process must be able to import the workflow: put it in a module, or use "
+        "an executor that sends functions along (Dask, cloudpickle), or run it here, without via=."
+    )
+
+
 def work(workflow: Runner, run_id: str) -> tuple[str, str]:
     """Run one attempt in a worker: at least once, and each recorded step once.
 
@@ -252,88 +326,3 @@ def work(workflow: Runner, run_id: str) -> tuple[str, str]:
         except RunBusyError:
             if time.monotonic() > deadline:
                 raise
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """The arguments of `kassette_nb.workflow.Workflow.fork_many`."""
-
-    run_id: str
-    at: str | int | None
-    n: int | None
-    values: Sequence[JSON] | None
-    params: Sequence[Mapping[str, JSON]] | None
-    labels: Sequence[str] | None
-
-
-def make(workflow: Runner, definition: Definition, asked: Asked) -> Attempts:
-    """Fork a run several times at one point; nothing is begun yet.
-
-    Everything that can be refused is refused before the first fork is made.
-
-    Raises:
-        KassetteError: See `kassette_nb.workflow.Workflow.fork_many`; nothing was written.
-    """
-    storage = workflow.storage
-    count = _checked(storage, asked)
-    overrides, params, labels = asked.values, asked.params, asked.labels
-    found: list[Verification] = []
-
-    def check(draft: Journal) -> None:
-        found.append(blocking.run(lambda: verify(definition, draft)))
-        if found[-1].divergence is not None:
-            raise found[-1].divergence
-
-    made = [
-        fork.fork(
-            storage,
-            asked.run_id,
-            at=None if overrides is not None else asked.at,
-            override={str(asked.at): overrides[number]} if overrides is not None else None,
-            params=params[number] if params is not None else None,
-            label=labels[number] if labels is not None else _label(asked, number),
-            check=check if number == 0 or params is not None else None,
-        )
-        for number in range(count)
-    ]
-    return Attempts(workflow, made, found[0])
-
-
-def _checked(storage: Storage, asked: Asked) -> int:
-    """Return how many attempts are asked for, or raise what is wrong with them."""
-    n, overrides, params, labels = asked.n, asked.values, asked.params, asked.labels
-    if sum(each is not None for each in (n, overrides, params)) != 1:
-        raise KassetteError(
-            "say how the attempts differ with one of n= (they do not), values= (the result of "
-            "the step at=) and params= (arguments of the workflow). Nothing was written."
-        )
-    count = n if n is not None else len(overrides if overrides is not None else params or ())
-    if count < 1:
-        raise KassetteError("there is no attempt to make: n, values or params is empty.")
-    if labels is not None and len(labels) != count:
-        raise KassetteError(f"{len(labels)} labels for {count} attempts. Nothing was written.")
-    if overrides is not None and not isinstance(asked.at, str):
-        raise KassetteError("values= are results of one step: name it with at=<step id>.")
-    for number, value in enumerate(overrides or ()):
-        values.encode(value, what=f"values[{number}]")
-    opening = read(storage, asked.run_id).opening
-    known = values.decode(opening.metadata, what="arguments")
-    for number, changed in enumerate(params or ()):
-        for name in changed:
-            if not isinstance(known, dict) or name not in known:
-                names = ", ".join(known) if isinstance(known, dict) else "none"
-                raise JournalValueError(
-                    f"params[{number}]: the workflow has no argument {name!r} (it has {names}). "
-                    "Nothing was written.",
-                    path=f"params[{number}].{name}",
-                    reason="no such argument",
-                )
-        values.encode(dict(changed), what=f"params[{number}]")
-    return count
-
-
-def _label(asked: Asked, number: int) -> str | None:
-    """Return what tells an attempt from the others, for people."""
-    if asked.params is not None:
-        return first_line(", ".join(f"{k}={v}" for k, v in asked.params[number].items()), 40)
-    value = asked.values[number] if asked.values is not None else None
-    return first_line(value, 40) if isinstance(value, str) else None

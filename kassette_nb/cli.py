@@ -31,16 +31,40 @@ class _Command(click.Group):
             raise click.ClickException(str(problem)) from None
 
 
+def _opened(ctx: click.Context, _: click.Parameter, given: str | None) -> None:
+    """Open the storage of a verb: named before it, behind it, or by the environment."""
+    before = ctx.obj if isinstance(ctx.obj, str) else None
+    if given is not None and before not in (None, given):
+        raise click.UsageError(f"--storage is given twice: {before!r} and {given!r}")
+    ctx.obj = open_storage(before if given is None else given)
+
+
+class _Storage(click.Command):
+    """A verb; it takes the storage as its own option, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["--storage"],
+                metavar="URL",
+                help="As before the verb.",
+                expose_value=False,
+                callback=_opened,
+            )
+        )
+
+
+_Command.command_class = _Storage
+
+
 @click.group(cls=_Command)
 @click.option("--storage", metavar="URL", help="Where the runs are; default $KASSETTE_STORAGE.")
 @click.version_option(package_name="kassette-nb")
 @click.pass_context
 def main(ctx: click.Context, storage: str | None) -> None:
     """Look at durable agent runs and fork them."""
-    try:
-        ctx.obj = open_storage(storage)
-    except KassetteError as problem:
-        raise click.ClickException(str(problem)) from None
+    ctx.obj = storage
 
 
 @main.command("list")

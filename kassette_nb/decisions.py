@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
-from . import answers, background, blocking, lease, state
+from . import answers, background, blocking, imported, lease, state
 from .clock import SystemClock
 from .definition import cancel_overdue, live
 from .entries import Cancel
@@ -256,8 +256,10 @@ def code_of(run: RunModel, what: str) -> Workflow:
     """Return the workflow of a run.
 
     Raises:
-        KassetteError: It is not loaded here, so the run cannot do what is wanted.
+        KassetteError: It is not loaded here, so the run cannot do what is wanted, or the run was
+            imported from another agent.
     """
+    imported.refuse(run.run_id, run.journal.entries)
     workflow = run.workflow
     if workflow is None:
         name = run.journal.opening.workflow

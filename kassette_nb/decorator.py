@@ -76,7 +76,8 @@ def kassette(
         The workflow, or a decorator that makes it.
 
     Raises:
-        TypeError: The function cannot be a workflow; says why.
+        TypeError: The function cannot be a workflow, or an option is not what it has to be; says
+            why.
     """
 
     def decorate(fn: Body) -> Workflow:
@@ -84,6 +85,7 @@ def kassette(
             raise TypeError(f"{fn!r} must be an async def to be a workflow")
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget={budget!r} is not a Budget(…), as in Budget(max_cost_usd=1)")
+        _check_outcome(outcome)
         called = name or fn.__name__
         definition = Definition(
             fn,
@@ -102,3 +104,11 @@ def kassette(
         return workflow
 
     return decorate if fn is None else decorate(fn)
+
+
+def _check_outcome(given: object) -> None:
+    if given is not None and (not callable(given) or inspect.iscoroutinefunction(given)):
+        raise TypeError(
+            f"outcome={given!r} is no plain function: it takes the result and returns what "
+            "attempts are ranked by, as in outcome=lambda result: result['passed']"
+        )

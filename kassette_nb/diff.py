@@ -6,7 +6,7 @@ one run has takes a row of its own and does not shift what follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -18,17 +18,35 @@ from .errors import JournalValueError
 from .tokens import label, ordered, token
 from .values import JSON
 
-__all__ = ["Row", "align", "difference", "first_difference", "readable", "shared"]
+__all__ = ["Beside", "Row", "align", "difference", "first_difference", "readable", "shared"]
 
 #: Equal values overrule the order of names only where they say clearly more: by this many rows,
 #: or by this part of the shorter run.
 CLEARLY, PART = 2, 0.1
 
 
+class Beside(msgspec.Struct, frozen=True):
+    """What of a step is compared besides its value, as keys that equal ones share.
+
+    ``arguments`` are those recorded. ``files`` is what it changed in the files, None where that
+    is not known: then nothing is claimed of it.
+    """
+
+    arguments: bytes = b""
+    files: bytes | None = None
+
+
+#: The words of `Row.differs`, in their order.
+PARTS = ("value", "arguments", "files")
+_Parts = tuple[bytes, bytes, bytes | None]
+
+
 class Row(msgspec.Struct, frozen=True):
     """One aligned row: what the step is, and each run's step there, or None where it has none.
 
-    ``letters`` marks equal results by the same letter, None where the run has no step. ``label``
+    ``letters`` marks equal steps by the same letter, None where the run has no step. ``differs``
+    says of each step in what it is another than the base's (than the first, where the base has
+    none): ``value``, ``arguments``, ``files``, several joined by ", ", empty for nothing. ``label``
     is the name with the command; ``moved`` marks steps of a branch that stands elsewhere in that
     run.
     """
@@ -38,10 +56,11 @@ class Row(msgspec.Struct, frozen=True):
     letters: tuple[str | None, ...]
     label: str = ""
     moved: tuple[bool, ...] = ()
+    differs: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether every run has the step, with the same result."""
+        """Whether every run has the step, and it is the same in all."""
         return None not in self.letters and len(set(self.letters)) == 1
 
 
@@ -65,14 +84,18 @@ class _Item(msgspec.Struct, frozen=True):
 
 
 def align(
-    runs: Sequence[Sequence[Step]], base: int = 0, said: Callable[[Step], JSON] | None = None
+    runs: Sequence[Sequence[Step]],
+    base: int = 0,
+    said: Callable[[Step], JSON] | None = None,
+    beside: Sequence[Mapping[int, Beside]] = (),
 ) -> list[Row]:
-    """Align runs on the base run.
+    """Align runs on the base run: by names and values, whatever stands beside these.
 
     Args:
         runs: Each run's steps in order.
         base: Which one the others are aligned with.
         said: What of a step's result counts as the same, None for all of it; by default all.
+        beside: For each run, what else is compared of its steps, by their offsets.
 
     Returns:
         Rows in the order of the base run; what only others have stands where it happened.
@@ -101,9 +124,9 @@ def align(
         gaps[gap] = _merge(gaps[gap], between, column, columns)
     rows: list[Row] = []
     for gap, before in enumerate(gaps):
-        rows += [_row(line, keys, base) for line in before]
+        rows += [_row(line, keys, base, beside) for line in before]
         if gap < len(kept):
-            rows.append(_row(kept[gap], keys, base))
+            rows.append(_row(kept[gap], keys, base, beside))
     return rows
 
 
@@ -194,19 +217,54 @@ def _line(item: _Item, column: int, columns: int) -> _Line:
     return line
 
 
-def _row(line: _Line, keys: _Keys, base: int) -> Row:
+def _row(line: _Line, keys: _Keys, base: int, beside: Sequence[Mapping[int, Beside]]) -> Row:
     letters: list[str | None] = []
-    first = line.cells[base]
-    # The base's value is the first letter, wherever the base stands.
-    seen = {} if first is None else {keys.of(first): _letter(0)}
-    for step in line.cells:
+    differs: list[str] = []
+    # The base's step is the first letter, wherever the base stands.
+    shown = line.cells[base]
+    first = base if shown is not None else next(n for n, s in enumerate(line.cells) if s)
+    shown = shown or line.cells[first]
+    assert shown is not None, "a row is made of a step"
+    files = _beside(beside, first, shown).files
+    wanted = _parts(shown, first, keys, beside, files)
+    seen = {wanted: _letter(0)} if first == base else {}
+    for column, step in enumerate(line.cells):
         if step is None:
             letters.append(None)
-        else:
-            key = keys.of(step)
-            letters.append(seen.get(key) or seen.setdefault(key, _letter(len(seen))))
-    first = first or next(step for step in line.cells if step is not None)
-    return Row(first.name, tuple(line.cells), tuple(letters), label(first), tuple(line.moved))
+            differs.append("")
+            continue
+        parts = wanted if column == first else _parts(step, column, keys, beside, files)
+        letters.append(seen.get(parts) or seen.setdefault(parts, _letter(len(seen))))
+        pairs = zip(PARTS, parts, wanted, strict=True)
+        differs.append(", ".join(name for name, ours, theirs in pairs if ours != theirs))
+    return Row(
+        shown.name,
+        tuple(line.cells),
+        tuple(letters),
+        label(shown),
+        tuple(line.moved),
+        tuple(differs),
+    )
+
+
+def _parts(
+    step: Step,
+    column: int,
+    keys: _Keys,
+    beside: Sequence[Mapping[int, Beside]],
+    files: bytes | None,
+) -> _Parts:
+    """Return what is compared of a step; files that are not known are taken for the base's."""
+    more = _beside(beside, column, step)
+    both = more.files is not None and files is not None
+    return keys.of(step), more.arguments, more.files if both else files
+
+
+def _beside(beside: Sequence[Mapping[int, Beside]], column: int, step: Step) -> Beside:
+    return beside[column].get(step.offset, _NOTHING) if beside else _NOTHING
+
+
+_NOTHING = Beside()
 
 
 def _letter(number: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import answers, state, values, workspace
+from . import answers, imported, state, values, workspace
 from .clock import SystemClock, stamp_now
 from .entries import (
     AnyEntry,
@@ -75,6 +75,7 @@ def fork(
         KassetteError: ``new_run_id`` exists already, or ``at`` and ``override`` contradict.
     """
     source = read(storage, run_id)
+    imported.refuse(run_id, source.entries)
     lines, cut = _prefix(source, at, dict(override or {}))
     lines[0] = _opening(source, cut, label, same_effects, dict(params or {}))
     if check is not None:
@@ -118,6 +119,7 @@ def fork_answered(
         KassetteError: ``new_run_id`` exists already.
     """
     source = read(storage, run_id)
+    imported.refuse(run_id, source.entries)
     cut = _behind_question(source, event)
     clock = SystemClock()
     folded = state.fold(source.entries[:cut], clock.now(), held=False)
@@ -188,6 +190,7 @@ def retry(storage: Storage, run_id: str) -> str:
         KassetteError: It has not failed, or no step is known to have failed.
     """
     source = read(storage, run_id)
+    imported.refuse(run_id, source.entries)
     ending = source.entries[-1]
     if not isinstance(ending, Failure):
         raise _refused(source, "only a failed run can be retried; use fork(at=…)")

@@ -52,10 +52,11 @@ def runs_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
         by a comma), ``steps`` (Int64, copied ones included), ``sessions`` (Int64, the run's own),
         ``tokens cost_usd unpriced`` (Int64, Float64, Int64: the run's own spend, and how many
         calls have no price), ``started updated`` (datetime64[ms, UTC]; a fork's first own
-        session), ``working_seconds waiting_seconds`` (Float64: its own sessions; what it waited
-        for answers, until now where it still waits), ``source source_offset`` (string, Int64: a
-        fork's source and the lines taken), ``result error damage`` (string). A damaged journal
-        has only its id, the state ``damaged`` and the reason in ``damage``.
+        session), ``working_seconds waiting_seconds`` (Float64: its own sessions, missing where an
+        import recorded no times; what it waited for answers, until now where it still waits),
+        ``source source_offset`` (string, Int64: a fork's source and the lines taken),
+        ``result error damage`` (string). A damaged journal has only its id, the state ``damaged``
+        and the reason in ``damage``.
     """
     return _frame(summaries.runs_table(runs))
 
@@ -103,7 +104,8 @@ def sessions_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
     Returns:
         ``run_id`` (string), ``session offset`` (Int64, its number and its first line),
         ``opened_by`` (string: start, resume, fork or cancel), ``by`` (string, whose answer opened
-        it), ``started ended`` (datetime64[ms, UTC], its first and last line), ``seconds``
+        it), ``started ended`` (datetime64[ms, UTC], its first and last line; the latter is missing
+        where an import recorded no times), ``seconds``
         (Float64, between these), ``entries steps`` (Int64), ``last_type`` (string, the type of its
         last line), ``copied`` (boolean, a fork's source's), ``pid host`` (Int64, string).
     """

@@ -40,7 +40,7 @@ class Paired(msgspec.Struct, frozen=True):
             told = f"median cost {_money(self.cost_usd)}"
             if self.low is not None and self.high is not None:
                 told += f" ({_money(self.low)} to {_money(self.high)}, 95 % of resamples)"
-            parts.append(f"{told}, {self.priced} pairs")
+            parts.append(f"{told}, {self.priced} {'pair' if self.priced == 1 else 'pairs'}")
         return " · ".join(parts)
 
 

@@ -43,18 +43,27 @@ def open(storage: Storage | str | os.PathLike[str] | None = None) -> Runs:
 
 
 def compare(
-    runs: builtins.list[Run], *, base: int = 0, score: Callable[[Run], object] | None = None
+    runs: builtins.list[Run],
+    *,
+    base: int | str | Run = 0,
+    score: Callable[[Run], object] | None = None,
 ) -> Comparison:
     """Align runs step by step.
 
     Args:
         runs: The runs, two or more.
-        base: The index of the one that the others are compared with.
+        base: The one that the others are compared with: its index, its id or the run itself.
         score: Gives a run what it is ranked by: True or False, a number (more is better), a pair
-            such as (passed, all), or None. By default the ``outcome=`` of its workflow.
+            such as (passed, all), or None. By default the ``outcome=`` of its workflow, where
+            that is loaded: a score is not in the journal. A run whose scoring raises has none,
+            and the comparison says why.
 
     Returns:
         An object that shows itself; ``.frame()`` gives pandas, ``.figure()`` plotly.
+
+    Raises:
+        KassetteError: Fewer than two runs, or one is damaged; ``base`` is none of them; ``score``
+            is no function, or gives what is no score.
     """
     from .notebook.compare import Comparison
 

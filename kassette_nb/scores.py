@@ -36,7 +36,14 @@ def score_of(given: object, who: str) -> Score | None:
         return Score(float(given), _number(given))
     if isinstance(given, tuple | list) and len(given) == 2:
         reached, of = given
-        if all(isinstance(n, int | float) and not isinstance(n, bool) for n in given):
+        plain = all(isinstance(n, int | float) and not isinstance(n, bool) for n in given)
+        if plain and all(map(math.isfinite, given)):
+            if not 0 <= reached <= of or of <= 0:
+                raise KassetteError(
+                    f"the score of {who} is {given!r}; of a pair (reached, of) the second is how "
+                    "many there are in all, at least one, and the first no more than that. Give "
+                    "None where nothing was counted."
+                )
             return Score(float(reached), f"{_number(reached)} / {_number(of)}", reached >= of)
     raise KassetteError(
         f"the score of {who} is {given!r}; a score is True or False, a number (more is better), "

@@ -11,6 +11,7 @@ from typing import Any
 from .clock import SystemClock, instant
 from .entries import AnyEntry, Complete, Failure, Resume, Start, Step, Suspend, kind_of
 from .errors import KassetteError
+from .imported import timed
 from .model import RunModel
 from .preview import decided, recorded
 from .state import Events, RunState
@@ -50,7 +51,7 @@ def runs_table(runs: Iterable[RunModel]) -> Table:
             # A fork's line 0 is its source's; the run itself began with its own first session.
             started=sessions[0].at if sessions else None,
             updated=folded.updated,
-            working_seconds=working,
+            working_seconds=working if timed(run.journal.entries) else None,
             waiting_seconds=waiting,
             source=first.source.run_id if first.source else None,
             source_offset=first.source.from_offset if first.source else None,
@@ -78,7 +79,8 @@ def sessions_table(runs: Iterable[RunModel]) -> Table:
                 opened_by=session.opened_by,
                 by=shown(first.by) if isinstance(first, Resume) else None,
                 started=session.at,
-                ended=session.last,
+                # An import may have recorded no times: then the end is as unknown as the length.
+                ended=session.last if timed(lines) else None,
                 entries=len(own),
                 steps=sum(type(entry) is Step for entry in own),
                 last_type=visible(kind_of(own[-1])),

@@ -148,8 +148,8 @@ def entries_table(runs: Iterable[RunModel]) -> Table:
 
 def comparison_table(runs: Sequence[RunModel], rows: Sequence[Row], base: int) -> Table:
     """Return one row for each run and aligned step; see `Comparison.frame`."""
-    table = Table("row", "name", "run_id", "step_id", "status", "letter", "started", "finished",
-                  "cost_usd", "result")  # fmt: skip
+    table = Table("row", "name", "run_id", "step_id", "status", "letter", "differs", "started",
+                  "finished", "cost_usd", "result")  # fmt: skip
     for number, row in enumerate(rows):
         for column, (run, step) in enumerate(zip(runs, row.cells, strict=True)):
             table.add(
@@ -159,6 +159,7 @@ def comparison_table(runs: Sequence[RunModel], rows: Sequence[Row], base: int) -
                 step_id=visible(step.step_id) if step else None,
                 status=_compared(row, column, base),
                 letter=row.letters[column],
+                differs=_differs(row, column, base) if step else None,
                 started=step.started_at if step and not step.overridden else None,
                 finished=step.timestamp if step else None,
                 cost_usd=step.usage.cost_usd if step and step.usage else None,
@@ -180,7 +181,11 @@ def _compared(row: Row, column: int, base: int) -> str:
         return "failed"
     if row.cells[base] is None:
         return "inserted"
-    return "same" if row.letters[column] == row.letters[base] else "changed"
+    return "changed" if row.differs[column] else "same"
+
+
+def _differs(row: Row, column: int, base: int) -> str:
+    return row.differs[column] if row.cells[base] is not None else ""
 
 
 def copied_lines(journal: Journal) -> int:

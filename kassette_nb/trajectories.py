@@ -5,7 +5,10 @@ SWE-agent writes one ``.traj`` file a run: a JSON object with ``trajectory`` (tu
 ``submission``, ``model_stats``).
 
 What such a file does not say stays missing: most have no times, and a cost or a count of tokens
-that is 0 was not recorded. A journal needs an instant in every line, though: it is the file's own
+that is 0 was not recorded. What the file sums up for the whole run (``tokens_sent``,
+``tokens_received``, ``instance_cost``) becomes the usage of the last model turn, so that the run's
+totals are right; how it is spread over the turns is not known, and nothing is made up for the
+others. A journal needs an instant in every line, though: it is the file's own
 plus the execution times so far, and a note says that it was made up.
 
 Source: SWE-agent's documentation, "Trajectories".
@@ -14,6 +17,7 @@ Source: SWE-agent's documentation, "Trajectories".
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import unicodedata
@@ -26,9 +30,11 @@ import msgspec
 
 from . import values
 from .clock import stamp
-from .entries import Complete, ErrorInfo, Failure, Known, Note, Start, Step, encode
+from .entries import Complete, ErrorInfo, Failure, Known, Note, Start, Step, Usage, encode
 from .errors import KassetteError
+from .imported import IMPORTED
 from .storage import Conflict, Storage, check_run_id
+from .text import first_line
 from .values import JSON
 
 #: What the step of a model's turn is called; those of actions are called by their command.
@@ -36,7 +42,7 @@ THINK = "think"
 #: Stands for a command that leaves no name.
 ACTION = "action"
 #: Counts and sums of a whole run, as the file names them.
-TOTALS = ("tokens_sent", "tokens_received", "api_calls", "instance_cost")
+TOTALS = ("tokens_sent", "tokens_received", "api_calls", "instance_cost", "total_cost")
 
 
 class Trajectory(msgspec.Struct, frozen=True):
@@ -96,6 +102,8 @@ def read_file(path: Path, run_id: str) -> Trajectory:
     Raises:
         KassetteError: It cannot be read, or is not a trajectory; names what is missing.
     """
+    if path.is_dir():
+        raise KassetteError(f"{path} is a directory; give its files: {path / '*.traj'}.")
     try:
         text = path.read_bytes()
         modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -109,8 +117,16 @@ def read_file(path: Path, run_id: str) -> Trajectory:
         raise KassetteError(
             f"{path} is not a trajectory of SWE-agent: it has no list of turns under 'trajectory'."
         )
+    for number, turn in enumerate(turns):
+        for part in ("thought", "response", "action"):
+            if not isinstance(turn.get(part), str | None):
+                raise KassetteError(
+                    f"{path} is not a trajectory of SWE-agent: the {part} of turn {number} is "
+                    f"{first_line(repr(turn[part]), 60)}, no text."
+                )
     info = content.get("info")
     made = list(_entries(path, content, turns, info if isinstance(info, dict) else {}))
+    _add_totals([entry for entry, _ in made if isinstance(entry, Step)], _stats(info))
     at, lines, steps = modified, [], 0
     for offset, (entry, seconds) in enumerate(made):
         at += timedelta(seconds=seconds or 0.0)
@@ -130,12 +146,11 @@ def _entries(
     about = {"environment": content.get("environment"), "task": _task(content)}
     metadata = {key: value for key, value in about.items() if isinstance(value, str)}
     yield Start(session=1, label=path.stem, metadata=_payload(metadata)), None
-    stats = info.get("model_stats")
-    stats = stats if isinstance(stats, dict) else {}
+    stats = _stats(info)
     yield (
         Note(
             session=1,
-            kind="imported",
+            kind=IMPORTED,
             data=_payload(
                 {
                     "format": "SWE-agent trajectory",
@@ -168,6 +183,29 @@ def _entries(
         yield Failure(session=1, error=error), None
 
 
+def _stats(info: object) -> dict[str, Any]:
+    stats = info.get("model_stats") if isinstance(info, dict) else None
+    return stats if isinstance(stats, dict) else {}
+
+
+def _add_totals(steps: list[Step], stats: dict[str, Any]) -> None:
+    """Let the last model turn carry what the whole run spent, as far as the file says it."""
+    # That of all instances of a batch, where the file does not tell this one's apart.
+    cost = stats.get("instance_cost", stats.get("total_cost"))
+    usage = Usage(
+        input_tokens=_whole(stats.get("tokens_sent")),
+        output_tokens=_whole(stats.get("tokens_received")),
+        cost_usd=float(cost) if cost is not None and _recorded(cost) else None,
+    )
+    turns = [step for step in steps if step.kind == "llm"] or steps
+    if turns and usage != Usage():
+        turns[-1].usage = usage
+
+
+def _whole(count: Any) -> int | None:
+    return int(count) if _recorded(count) else None
+
+
 def _step(counts: dict[str, int], name: str, kind: str, args: JSON, result: JSON) -> Step:
     number = counts[name] = counts.get(name, 0) + 1
     step_id = name if number == 1 else f"{name}#{number}"
@@ -195,7 +233,12 @@ def _name(action: str) -> str:
 
 
 def _recorded(number: object) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and number > 0
+    return (
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and math.isfinite(number)
+        and number > 0
+    )
 
 
 def _payload(value: JSON) -> Any:

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from . import (
-    attempts,
-    background,
-    blocking,
-    lease,
-    recovery,
-    results,
-    resumption,
-    state,
-    verification,
-)
+from . import background, blocking, lease, recovery, results, resumption, state, verification
 from . import fork as forks
 from .answers import refuse_ended
 from .budget import Budget
 from .definition import Definition, cancel_overdue, live
 from .entries import Cancel
 from .journal import Journal, Writer, find, read
+from .many import Many
 from .recovery import Recovered
 from .results import RunResult
 from .runid import new_run_id
@@ -39,13 +30,13 @@ registry: dict[str, Workflow] = {}
 _KEEP: Any = object()
 
 
-class Workflow:
+class Workflow(Many):
     """An async function whose finished steps are recorded; made by `kassette`."""
 
     def __init__(
         self, definition: Definition, storage: Storage | str | os.PathLike[str] | None = None
     ) -> None:
-        self.definition = definition
+        self.definition: Definition = definition
         self._where = storage
         self._storage: Storage | None = None
         self.__doc__ = definition.fn.__doc__
@@ -216,45 +207,6 @@ class Workflow:
             same_effects=same_effects,
         )
         return await beside(self.storage, make, self.storage, run_id)
-
-    def fork_many(
-        self,
-        run_id: str,
-        at: str | int | None = None,
-        *,
-        n: int | None = None,
-        values: Sequence[JSON] | None = None,
-        params: Sequence[Mapping[str, JSON]] | None = None,
-        labels: Sequence[str] | None = None,
-        via: attempts.Executor | None = None,
-        limit: int | None = None,
-    ) -> attempts.Attempts:
-        """Fork a run several times at one point, and let the forks run side by side.
-
-        What they share is copied, not paid again; first the code is verified against it.
-
-        Args:
-            run_id: The source.
-            at: The step that runs again, or an offset; with ``values`` the step whose result
-                they are.
-            n: So many attempts without any difference.
-            values: One attempt for each: the result that the step ``at`` has instead.
-            params: One attempt for each: other arguments, seen by what runs live.
-            labels: Names for people; by default what tells the attempts apart.
-            via: A ``concurrent.futures.Executor`` or a Dask client; by default, this process.
-            limit: How many at once in this process.
-
-        Returns:
-            A handle: ``await`` it, or call ``wait()`` in a script. The forks are durable.
-
-        Raises:
-            ReplayMismatchError: The code does not fit what is recorded; nothing was written.
-            KassetteError: See `fork`; nothing was written.
-        """
-        asked = attempts.Asked(run_id, at, n, values, params, labels)
-        handle = attempts.make(self, self.definition, asked)
-        handle.begin(handle.run_ids, via, limit)
-        return handle
 
     async def retry(self, run_id: str) -> str:
         """Make a new run from a failed one, without its failure; see `kassette_nb.fork.retry`.

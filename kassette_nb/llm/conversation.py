@@ -84,12 +84,16 @@ def conversation(step: Step) -> Conversation | None:
     """Return what was said in a recorded model call; None for any other step."""
     if step.request is None:
         return None
+    return read(recorded_request(step).get("body"), _recorded_answer(step))
+
+
+def _recorded_answer(step: Step) -> JSON:
+    if step.error is not None:
+        return None
     try:
-        payload = step.result if step.error is None else step.error.response
-        body = body_of(recorded_answer(payload, step.step_id))
+        return body_of(recorded_answer(step.result, step.step_id))
     except JournalValueError:
-        body = None
-    return read(recorded_request(step).get("body"), body if step.error is None else None)
+        return None
 
 
 def conversations(step: Step) -> list[Conversation]:
@@ -117,10 +121,12 @@ def said(step: Step) -> JSON:
 
     Ids, times and counts differ between any two.
     """
-    found = conversation(step)
-    if found is None or found.answer is None:
+    if step.request is None:
         return None
-    return [found.answer.role, found.answer.text, [[*call] for call in found.answer.calls]]
+    answer = read(None, _recorded_answer(step)).answer  # a request may carry a long history
+    if answer is None:
+        return None
+    return [answer.role, answer.text, [[*call] for call in answer.calls]]
 
 
 def read(request: JSON, answer: JSON) -> Conversation:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KINDS = (
     ("no such step", "rgba(138,148,160,0.12)"),
     ("as in the base", "rgba(138,148,160,0.55)"),
-    ("another result", "#7a68de"),
+    ("other than in the base", "#7a68de"),
     ("failed", "#d1453f"),
 )
 #: More steps than this are drawn as every n-th, so that the picture stays small.
@@ -29,7 +29,7 @@ def comparison(made: Comparison) -> go.Figure:
     attempts = made.attempts()
     order = sorted(
         range(len(attempts)),
-        key=lambda n: (attempts[n]["rank"] is not None, attempts[n]["rank"] or 0.0, -n),
+        key=lambda n: (attempts[n]["rank"] is not None, -(attempts[n]["rank"] or 0), -n),
     )
     names = [_name(attempts[n]) for n in order]
     figure = make_subplots(

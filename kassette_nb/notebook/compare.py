@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import diff, display, values
+from .. import diff, display
 from ..diff import Row
 from ..entries import Complete, Failure
 from ..errors import KassetteError
+from ..facets import Facets
 from ..llm.conversation import said
 from ..model import RunModel
 from ..pairs import Paired, Side, paired
 from ..preview import preview
-from ..scores import Score, score_of
 from ..snapshots import Change
 from ..state import RunState
 from ..text import first_line, visible
 from . import code
+from .ranking import Ranking, Scoring, base_of
 from .summary import facts
 
 if TYPE_CHECKING:
@@ -34,18 +35,20 @@ class Comparison:
 
     Args:
         runs: Two or more runs.
-        base: The index of the one that the others are compared with.
-        score: Gives a run what it is ranked by; by default the ``outcome=`` of its workflow.
+        base: The one that the others are compared with: its index, its id or the run itself.
+        score: Gives a run what it is ranked by; by default the ``outcome=`` of its workflow. A run
+            that it raises for has no score, and ``note`` says why.
 
     Raises:
-        KassetteError: Fewer than two runs, or one is damaged.
+        KassetteError: Fewer than two runs, or one is damaged; ``base`` is none of them; ``score``
+            is no function, or gives what is no score.
     """
 
     def __init__(
         self,
         runs: Sequence[RunModel],
-        base: int = 0,
-        score: Callable[[Any], object] | None = None,
+        base: int | str | RunModel = 0,
+        score: Scoring | None = None,
     ) -> None:
         given: object = runs
         if not isinstance(given, list | tuple):
@@ -54,17 +57,17 @@ class Comparison:
             raise KassetteError("compare takes runs, not ids: kb.compare([runs['a'], runs['b']])")
         if len(runs) < 2:
             raise KassetteError("a comparison needs two or more runs: kb.compare([a, b])")
-        if not 0 <= base < len(runs):
-            raise KassetteError(f"base={base} is not an index of the {len(runs)} runs")
         self.runs = list(runs)
-        self.base = base
+        self.base = base_of(runs, base)
         self.states: list[RunState] = [run.fold() for run in runs]
-        self.scores = [_score(*both, score) for both in zip(runs, self.states, strict=True)]
-        self.rows: list[Row] = diff.align([folded.steps for folded in self.states], base, said)
+        self.ranking = Ranking(runs, self.states, score)
+        self.facets = Facets(self.runs)
+        self.rows: list[Row] = self._aligned(self.base)
         self._files: dict[int, list[Change] | None] = {}
 
     def __repr__(self) -> str:
-        return f"<{self.title}: {self.sub}>"
+        note = f"; {self.note}" if self.note else ""
+        return f"<{self.title}: {self.sub}{note}>"
 
     def _ipython_display_(self) -> None:
         if not display.show("comparison", self):
@@ -104,10 +107,15 @@ class Comparison:
         step = next(cell for cell in first.cells if cell is not None)
         return visible(f"{start}, then a difference at {step.step_id}")
 
+    @property
+    def note(self) -> str:
+        """Why scores are missing; empty where there is nothing to say."""
+        return self.ranking.note
+
     def rebase(self, base: int) -> None:
         """Compare with another one of the runs."""
         self.base = base
-        self.rows = diff.align([folded.steps for folded in self.states], base, said)
+        self.rows = self._aligned(base)
 
     def paired(self, pairs: Sequence[tuple[str, str]] | None = None) -> Paired:
         """Count wins, losses and ties by score, and what it costs more or less.
@@ -192,7 +200,17 @@ class Comparison:
         Returns:
             Columns ``row`` (Int64), ``name run_id step_id status letter`` (string; status is
             ``same``, ``changed``, ``failed``, ``inserted`` or ``missing``, against the base),
-            ``seconds cost_usd`` (Float64), ``result`` (string, its first line).
+            ``differs`` (string: in what the step is another than the base's: ``value``,
+            ``arguments``, ``files``, several joined by ", "; empty for nothing, and where the
+            base has no such step; missing where this run has none), ``started finished``
+            (datetime64[ms, UTC]; ``started`` is missing where it was not recorded, or the result
+            is not the step's own), ``seconds cost_usd`` (Float64), ``result`` (string, its first
+            line).
+
+        A step is the same if its recorded value, its recorded arguments and what it changed in
+        the files are: of a model call's request, and of a conversation among arguments, what is
+        new in it; of files the paths with what they hold afterwards, where the snapshots are
+        here. A run's own directory in arguments counts as the same as another's.
         """
         from ..frames import comparison_frame
 
@@ -213,12 +231,18 @@ class Comparison:
         return f"kb.compare([{opened}[i] for i in [{ids}]]{base})"
 
     def attempts(self) -> list[Message]:
-        """Return each run's line of the table: outcome, steps, tokens, cost, time."""
+        """Return each run's line of the table: outcome, steps, tokens, cost, time.
+
+        Returns:
+            Among others ``score`` (in words), ``points`` (its number, more is better) and
+            ``rank`` (1 is the best, equal ones share it); None where there is no score.
+        """
         lines = []
         for number, (run, folded) in enumerate(zip(self.runs, self.states, strict=True)):
-            score, changed = self.scores[number], self.files(number)
-            figures = facts(folded)
+            score, changed = self.ranking.scores[number], self.files(number)
+            figures = facts(run, folded)
             own, copied = folded.own, folded.prefix
+            working = figures["working_ms"]
             costs = [c for c in (own.cost_usd, copied.cost_usd) if c is not None]
             tokens = [t for t in (own.tokens, copied.tokens) if t is not None]
             lines.append(
@@ -231,10 +255,11 @@ class Comparison:
                     "tokens": sum(tokens) if tokens else None,
                     "cost_own": own.cost_usd,
                     "cost_total": sum(costs) if costs else None,
-                    "working_ms": figures["working_ms"] + figures["copied_ms"],
+                    "working_ms": None if working is None else working + figures["copied_ms"],
                     "base": number == self.base,
                     "score": score.text if score is not None else None,
-                    "rank": score.value if score is not None else None,
+                    "points": score.value if score is not None else None,
+                    "rank": self.ranking.rank(number),
                     "solved": score.solved if score is not None else None,
                     "files": None if changed is None else len(changed),
                     "added": sum(change.added or 0 for change in changed or ()),
@@ -244,8 +269,12 @@ class Comparison:
             )
         return lines
 
+    def _aligned(self, base: int) -> list[Row]:
+        steps = [folded.steps for folded in self.states]
+        return diff.align(steps, base, said, self.facets.beside)
+
     def _side(self, number: int) -> Side:
-        score, folded = self.scores[number], self.states[number]
+        score, folded = self.ranking.scores[number], self.states[number]
         return Side(score.value if score is not None else None, folded.own.cost_usd)
 
 
@@ -256,26 +285,6 @@ def _outcome(folded: RunState) -> str:
     if isinstance(ending, Failure):
         return first_line(f"{ending.error.name}: {ending.error.message}")
     return folded.status
-
-
-def _score(run: RunModel, folded: RunState, score: Callable[[Any], object] | None) -> Score | None:
-    if score is not None:
-        return score_of(score(run), f"run {run.run_id!r}")
-    outcome = run.workflow.definition.outcome if run.workflow is not None else None
-    ending = folded.ending
-    if outcome is None:
-        return None
-    if not isinstance(ending, Complete):
-        return Score(0.0, "not solved", False) if isinstance(ending, Failure) else None
-    try:
-        return score_of(outcome(values.decode(ending.result)), f"run {run.run_id!r}")
-    except KassetteError:
-        raise
-    except Exception as problem:
-        raise KassetteError(
-            f"outcome= of workflow {folded.opening.workflow!r} cannot score run {run.run_id!r}: "
-            f"{type(problem).__name__}: {problem}"
-        ) from problem
 
 
 def _forked_at(folded: RunState) -> str | None:

@@ -14,11 +14,11 @@ from ..clock import SystemClock, stamp
 from ..entries import Step, Suspend
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
-from ..preview import preview
 from ..state import RunState
 from ..text import visible
 from .browser import in_order
 from .browser import row as browser_row
+from .cells import told as cells_told
 from .compare import Comparison
 from .labels import duration, money
 from .picture import timeline
@@ -30,6 +30,8 @@ from .summary import damaged, summarize
 CONTEXT_LINES = 40
 #: Attempts from which on a comparison's cells show their letters only.
 LETTERS = 8
+#: Characters of a comparison's cell.
+CELL = 120
 #: Characters of all contexts of a twin together.
 ROOM = 40_000
 REST = "\n… the rest is in the journal"
@@ -149,10 +151,13 @@ def comparison(shown: Comparison) -> str:
     names = [_e(r.label or r.run_id) for r in shown.runs]
     many = len(names) >= LETTERS
     lines = []
-    for row in shown.rows[:SHOWN]:
+    rows = shown.rows[:SHOWN]
+    for row, texts in zip(rows, cells_told(rows, shown.facets), strict=True):
         cells = "".join(
-            "<td>–</td>" if step is None else f"<td>{letter}{'' if many else _cell(step)}</td>"
-            for step, letter in zip(row.cells, row.letters, strict=True)
+            "<td>–</td>"
+            if step is None
+            else f"<td>{letter}{'' if many else _cell(step, text)}</td>"
+            for step, letter, text in zip(row.cells, row.letters, texts, strict=True)
         )
         lines.append(f"<tr><td>{_e(row.label)}</td>{cells}</tr>")
     more = _more(len(shown.rows), "rows")
@@ -162,6 +167,7 @@ def comparison(shown: Comparison) -> str:
             ("attempt", "state", "outcome", *["score"] * scored, "steps", *["cost"] * priced),
             attempts,
         )
+        + (f"<p>{_e(shown.note)}</p>" if shown.note else "")
         + _table(("step", *names), "".join(lines), escaped=True)
         + more
     )
@@ -238,10 +244,9 @@ def _table(heads: tuple[str, ...], body: str, *, escaped: bool = False) -> str:
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cell(step: Step) -> str:
-    if step.error is not None:
-        return f" ✕ {_e(step.error.name)}: {_e(step.error.message[:80])}"
-    return (" ✎ " if step.overridden else " ") + _e(preview(step.result)[:80])
+def _cell(step: Step, text: str | None) -> str:
+    sign = " ✕ " if step.error is not None else " ✎ " if step.overridden else " "
+    return sign + _e((text or "")[:CELL])
 
 
 def picture(rows: list[Row], folded: RunState) -> str:

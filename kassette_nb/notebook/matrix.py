@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from .. import diff
 from ..difference import changes, readable
 from ..entries import Step
 from ..llm.conversation import conversation
-from ..preview import outcome, preview
 from ..state import RunState, Spend
 from ..text import visible
+from .cells import told as cells_told
 from .compare import Comparison
 from .present import nothing, text_value
 
@@ -44,13 +42,14 @@ class ComparePanel:
             "kind": "compare",
             "title": made.title,
             "sub": made.sub,
-            "runs": made.attempts(),
+            # The page sorts and subtracts by this key, more is better.
+            "runs": [{**attempt, "rank": attempt["points"]} for attempt in made.attempts()],
             "total": {
                 "steps": sum(s.offset >= f.copied for f in made.states for s in f.steps),
                 "tokens": sum(tokens) if tokens else None,
                 "cost": sum(costs) if costs else None,
             },
-            "paired": made.paired().line,
+            "paired": " · ".join(filter(None, (made.paired().line, made.note))),
             "lineage": made.lineage() if made.related else [],
             "code_line": made.code,
             "total_rows": len(made.rows),
@@ -96,11 +95,31 @@ class ComparePanel:
             missing = "" if base == column else " · the other run has no such step"
             text = _text(shown)
             return {**reply, "title": f"{name} · {who}{missing}", **text_value(text, whole=whole)}
-        changed = _difference(before, after)
         title = f"{name} · {names[0]} → {names[1]}"
-        if not changed:
+        texts = self._differences(row, (base, before), (column, after))
+        if not texts:
             return {**reply, "title": f"{title} · equal", **text_value(_text(after), whole=whole)}
-        return {**reply, "title": title, **text_value(changed, "diff", whole=whole)}
+        if "value" not in texts:
+            title = f"{title} · the same value, other {' and '.join(texts)}"
+        told = texts.get("value", "")
+        if len(texts) > 1 or not told:
+            told = "\n".join(f"@@ {part} @@\n{text}" for part, text in texts.items())
+        return {**reply, "title": title, **text_value(visible(told), "diff", whole=whole)}
+
+    def _differences(
+        self, row: int, ours: tuple[int, Step], theirs: tuple[int, Step]
+    ) -> dict[str, str]:
+        """Return in what two steps differ, and how."""
+        made, (base, before), (column, after) = self.comparison, ours, theirs
+        names = [made.runs[number].label or made.runs[number].run_id for number in (base, column)]
+        ways: dict[str, Callable[[], str]] = {
+            "value": lambda: _difference(before, after),
+            "arguments": lambda: made.facets.arguments_difference(ours, theirs),
+            "files": lambda: made.facets.files_difference(ours, theirs, names),
+        }
+        if base != made.base:  # a page that has not heard of the other base yet
+            return {part: text for part, way in ways.items() if (text := way())}
+        return {part: ways[part]() for part in made.rows[row].differs[column].split(", ") if part}
 
     def _changed(self, row: int, column: int, base: int, whole: bool) -> Message:
         """Return how the files differ behind an aligned step."""
@@ -115,26 +134,20 @@ class ComparePanel:
         if ours is None or theirs is None:
             return {"title": title, **nothing("no files were kept with both")}
         text = runs[column].workspace.difference(ours, theirs)
-        told = f"{title} · {names[0]} → {names[1]}"
+        title = f"{title} · {names[0]} → {names[1]}"
         if not text:
-            return {"title": told, **nothing("the files are the same")}
-        return {"title": told, **text_value(text, "diff", whole=whole)}
+            return {"title": title, **nothing("the files are the same")}
+        return {"title": title, **text_value(text, "diff", whole=whole)}
 
     def _rows(self) -> Iterator[Message]:
-        """Yield the rows; equal lines, which a fork has many of, are read once."""
-        known: dict[bytes, str] = {}
-        for row in self.comparison.rows:
+        made = self.comparison
+        for row, lines in zip(made.rows, cells_told(made.rows, made.facets), strict=True):
             cells: list[Message | None] = []
             for number, (step, letter) in enumerate(zip(row.cells, row.letters, strict=True)):
                 if step is None:
                     cells.append(None)
                     continue
-                if step.error is not None or step.request is not None:
-                    text = outcome(step)
-                else:
-                    raw = b"" if step.result is UNSET else bytes(step.result)
-                    text = known.get(raw) or known.setdefault(raw, preview(step.result))
-                cell: Message = {"m": letter, "p": text, "o": step.offset}
+                cell: Message = {"m": letter, "p": lines[number], "o": step.offset}
                 marks = {
                     "e": step.error is not None,
                     "v": step.overridden,

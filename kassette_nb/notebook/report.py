@@ -169,7 +169,7 @@ def _question(entry: Suspend) -> str:
 
 
 def _facts(run: RunModel, folded: RunState) -> str:
-    made = facts(folded)
+    made = facts(run, folded)
     first = folded.opening
     cost, ending = made["cost"], folded.ending
     spent = [] if cost["own"] is None else [money(cost["own"])]
@@ -185,7 +185,7 @@ def _facts(run: RunModel, folded: RunState) -> str:
         "last entry": folded.updated,
         "steps": str(made["steps"]),
         "sessions": str(made["sessions"]),
-        "working": duration(made["working_ms"]),
+        "working": None if made["working_ms"] is None else duration(made["working_ms"]),
         "waiting": duration(made["waiting_ms"]) if made["waiting_ms"] else None,
         "tokens": f"{made['tokens']:,}" if made["tokens"] is not None else None,
         "cost": " + ".join(spent) or None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from .. import values
+from .. import imported, values
 from ..clock import SystemClock, instant, stamp
 from ..diff import readable
 from ..entries import Cancel, Complete, Failure, Intent
@@ -57,7 +57,7 @@ def summarize(
         "code": _code(run, folded),
         "source": lineage(folded),
         "forks": list(forks),
-        "facts": {**facts(folded), **_limits(run)},
+        "facts": {**facts(run, folded), **_limits(run)},
         "started": folded.started,
         "updated": folded.updated,
         "as_of": stamp(SystemClock().now()),
@@ -107,8 +107,12 @@ def damaged(run: RunModel, problem: Exception) -> Summary:
     }  # fmt: skip
 
 
-def facts(folded: RunState) -> Summary:
-    """Return the figures of a run: steps, tokens, dollars, and milliseconds of work and waiting."""
+def facts(run: RunModel, folded: RunState) -> Summary:
+    """Return the figures of a run: steps, tokens, dollars, and milliseconds of work and waiting.
+
+    Milliseconds of work are None where no times were recorded.
+    """
+    timed = imported.timed(run.journal.entries)
     working = waiting = copied = timedelta()
     previous: Session | None = None
     for session in folded.sessions:
@@ -129,7 +133,7 @@ def facts(folded: RunState) -> Summary:
             "copied": folded.prefix.cost_usd,
             "unpriced": folded.own.unpriced,
         },
-        "working_ms": round(working.total_seconds() * 1000),
+        "working_ms": round(working.total_seconds() * 1000) if timed else None,
         "copied_ms": round(copied.total_seconds() * 1000),
         "waiting_ms": round(waiting.total_seconds() * 1000) or None,
         "sessions": len(folded.sessions),
@@ -294,7 +298,7 @@ def _ending(folded: RunState) -> Summary | None:
 
 
 def _can(run: RunModel, folded: RunState) -> Summary:
-    blocker = replay_blocker(folded.foreign)
+    blocker = imported.reason(run.journal.entries) or replay_blocker(folded.foreign)
     code_missing = (
         None
         if run.workflow is not None
@@ -326,7 +330,7 @@ def _problem(run: RunModel, folded: RunState) -> str | None:
     if background is not None and background.done and background.error is not None:
         error = background.error
         return visible(f"the last session here stopped: {type(error).__name__}: {error}")
-    blocker = replay_blocker(folded.foreign)
+    blocker = imported.reason(run.journal.entries) or replay_blocker(folded.foreign)
     if blocker:
         return visible(f"{blocker}: the run can be viewed, not continued")
     torn = run.journal.torn

@@ -70,7 +70,7 @@ def test_a_cell_shows_the_value_or_the_files_against_the_base(made: Comparison) 
     sent: list[dict[str, Any]] = []
     panel = ComparePanel(made, sent.append, sent.append)
     panel.handle({"type": "cell", "row": 1, "run": 1, "what": "value"})
-    assert "equal" in sent[-1]["title"]
+    assert "the same value, other arguments and files" in sent[-1]["title"]
     panel.handle({"type": "cell", "row": 1, "run": 1, "what": "files"})
     assert "-a\n+bbb" in sent[-1]["text"]
     panel.handle({"type": "cell", "row": 1, "run": 0, "what": "files"})
@@ -102,18 +102,76 @@ def test_a_score_given_to_the_comparison_ranks_it(tmp_path: Path) -> None:
     plain = kb.compare([runs["run"], runs[fork]])
     assert [a["score"] for a in plain.attempts()] == [None, None]
     made = kb.compare([runs["run"], runs[fork]], score=lambda run: run.result["passed"])
-    assert [a["rank"] for a in made.attempts()] == [3, 6]
+    assert [(a["points"], a["rank"]) for a in made.attempts()] == [(3, 2), (6, 1)]
     assert made.paired().wins == 1
     with pytest.raises(kb.KassetteError, match="the score of run 'run' is 'good'"):
         kb.compare([runs["run"], runs[fork]], score=lambda run: "good")
 
 
-def test_an_outcome_that_fails_is_named(tmp_path: Path) -> None:
-    wf = solver(tmp_path, outcome=lambda result: result["missing"])
+def test_an_outcome_that_fails_takes_nothing_down_and_is_told(tmp_path: Path) -> None:
+    scored = {3: 1, 6: "good"}
+    wf = solver(tmp_path, outcome=lambda result: scored[result["passed"]])
     wf.start_sync("t", run_id="run")
-    run = kb.open(tmp_path / "store")["run"]
-    with pytest.raises(kb.KassetteError, match=r"outcome= of workflow 'solve'.*KeyError"):
-        kb.compare([run, run])
+    wf.fork_many("run", at="plan", values=["bb", "ccc"]).wait(30)
+    runs = kb.open(tmp_path / "store")
+    made = kb.compare([runs[i] for i in ("run", "run.2", "run.3")])
+    assert [a["rank"] for a in made.attempts()] == [1, None, None]
+    for told in (
+        "the score of run.3 is missing: outcome= of workflow 'solve' cannot tell it (KeyError: 9)",
+        "the score of run.2 is missing",
+        "is 'good'",
+    ):
+        assert told in repr(made)
+        assert told in ComparePanel(made, print, lambda _: None).summary()["paired"]
+    assert "KeyError: 9" in made._repr_html_()
+    asked = Comparison(made.runs, score=lambda run: run.result["missing"])
+    assert "the score of run, run.2, run.3 is missing: score= cannot tell it" in asked.note
+
+
+def test_where_the_code_is_not_loaded_the_comparison_says_why_there_are_no_scores(
+    tmp_path: Path,
+) -> None:
+    wf = solver(tmp_path, outcome=lambda result: result["passed"])
+    wf.start_sync("t", run_id="run")
+    runs = kb.open(tmp_path / "store")
+    assert kb.compare([runs["run"], runs["run"]]).note == ""
+    code = (
+        "import sys, kassette_nb as kb; run = kb.open(sys.argv[1])['run']; "
+        "print(kb.compare([run, run])); print(kb.compare([run, run], score=lambda run: 1))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "store")],
+        check=True, capture_output=True, text=True,
+    ).stdout.split("\n")  # fmt: skip
+    assert "no scores: outcome= is part of a workflow's code, and that of 'solve'" in said[0]
+    assert "score" not in said[1]
+
+
+def test_a_base_is_an_index_or_one_of_the_runs(made: Comparison) -> None:
+    runs: Any = made.runs
+    odd: Any
+    assert [kb.compare(runs, base=b).base for b in (2, "run.3", runs[2])] == [2, 2, 2]
+    for odd in ("b01", 4, -1, True, None, 1.0):
+        with pytest.raises(kb.KassetteError, match="is none of the 4 runs: give an index"):
+            kb.compare(runs, base=odd)
+    odd = 3
+    with pytest.raises(kb.KassetteError, match="score=3 is no function"):
+        kb.compare(runs, score=odd)
+    with pytest.raises(TypeError, match="outcome=3 is no plain function"):
+        kassette(outcome=odd)(solve)
+
+
+async def solve(ctx):
+    return None
+
+
+def test_attempts_that_are_equally_good_share_a_rank(made: Comparison) -> None:
+    points = {"run": 2, "run.2": 3, "run.3": 2, "run.4": None}
+    again = Comparison(made.runs, score=lambda run: points[run.run_id])
+    assert [a["rank"] for a in again.attempts()] == [2, 1, 2, None]
+    # The page sorts by the points.
+    shown = ComparePanel(again, print, lambda _: None).summary()["runs"]
+    assert [run["rank"] for run in shown] == [2, 3, 2, None]
 
 
 def test_scores_are_numbers_pairs_or_yes_and_no() -> None:
@@ -124,7 +182,17 @@ def test_scores_are_numbers_pairs_or_yes_and_no() -> None:
         "2.5",
         "2 / 3",
     ]
-    for bad in ("3", float("nan"), (1, 2, 3), (True, 2)):
+    for bad in (
+        "3",
+        float("nan"),
+        (1, 2, 3),
+        (True, 2),
+        (3, 0),
+        (0, 0),
+        (4, 3),
+        (-1, 3),
+        (1, float("inf")),
+    ):
         with pytest.raises(kb.KassetteError, match="the score of x"):
             score_of(bad, "x")
 

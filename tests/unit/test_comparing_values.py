@@ -67,3 +67,7 @@ def test_where_there_are_no_pairs_nothing_is_claimed() -> None:
     assert paired([(Side(), Side(1, 2))]).line == ""
     one = paired([(Side(1, 1), Side(2, 2))])
     assert (one.cost_usd, one.low, one.high) == (1, None, None)
+
+
+def test_one_pair_is_told_as_one() -> None:
+    assert paired([(Side(1, 0.5), Side(2, 0.4))]).line.endswith("median cost −$0.10, 1 pair")

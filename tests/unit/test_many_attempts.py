@@ -6,7 +6,8 @@ import asyncio
 import pickle
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from kassette_nb import LocalStorage, MemoryStorage, Storage, Usage, kassette, w
 from kassette_nb.entries import Step
 from kassette_nb.workflow import Workflow
 from tests.crash.farming import STEPS, farm
+
+ROOT = Path(__file__).parents[2]
 
 
 def agent(storage: Storage) -> tuple[Workflow, list[str]]:
@@ -97,6 +100,18 @@ def test_attempts_that_do_not_differ_run_on_the_loop_that_is_there(tmp_path: Pat
         ({"at": "plan", "values": ["x", {1, 2}]}, r"values\[1\]"),
         ({"params": [{"model": "big"}, {"modle": "big"}]}, r"params\[1\].*no argument 'modle'"),
         ({"at": "gone", "n": 2}, "no step 'gone'"),
+        ({"n": "2"}, "n='2' is no count"),
+        ({"n": True}, "n=True is no count"),
+        ({"n": 2, "limit": 0}, "limit=0 is no count"),
+        ({"n": 2, "limit": "x"}, "limit='x' is no count"),
+        ({"n": 2, "via": "dask"}, r"via='dask' has no submit\(\)"),
+        ({"n": 2, "via": ThreadPoolExecutor}, "has no submit"),
+        ({"at": "plan", "values": "ab"}, "values='ab' is no list"),
+        ({"at": "plan", "values": 5}, "values=5 is no list"),
+        ({"n": 2, "labels": "ab"}, "labels='ab' is no list"),
+        ({"n": 2, "labels": ["a", 1]}, r"labels\[1\] is 1, no text"),
+        ({"params": {"model": "big"}}, r"params=.* takes a list of dicts"),
+        ({"params": [{"model": "big"}, 1]}, r"params\[1\] is 1, not a dict"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_written(
@@ -107,6 +122,114 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     with pytest.raises(kb.KassetteError, match=told):
         wf.fork_many("run", **{"at": "act", **given})
     assert [p.name for p in tmp_path.glob("*.jsonl")] == ["run.jsonl"]
+
+
+def test_an_executor_that_takes_no_work_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    wf, _ = agent(LocalStorage(tmp_path))
+    wf.start_sync("t", run_id="run")
+    closed = ThreadPoolExecutor(1)
+    closed.shutdown()
+    with pytest.raises(kb.KassetteError, match="takes no work: RuntimeError: cannot schedule"):
+        wf.fork_many("run", at="act", n=2, via=closed)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(kb.KassetteError, match="limit= counts attempts in this process"),
+    ):
+        wf.fork_many("run", at="act", n=2, via=pool, limit=1)
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes,
+        pytest.raises(kb.KassetteError, match="put it in a module, or use an executor"),
+    ):
+        wf.fork_many("run", at="act", n=2, via=processes)
+    assert [p.name for p in tmp_path.glob("*.jsonl")] == ["run.jsonl"]
+
+
+class Unimportable:
+    """An executor whose workers cannot import the workflow: each call ends with an error."""
+
+    def __init__(self, takes: int = 9) -> None:
+        self.takes = takes
+
+    def submit(self, fn: object, /, *args: object, **kwargs: object) -> Future[object]:
+        future: Future[object] = Future()
+        if fn is not abs:
+            self.takes -= 1
+            if self.takes < 0:
+                raise RuntimeError("shut meanwhile")
+            future.set_exception(pickle.PicklingError("Can't pickle <function think>\nmore"))
+        return future
+
+
+def test_the_handle_says_what_keeps_each_attempt_and_what_to_do(tmp_path: Path) -> None:
+    wf, _ = agent(LocalStorage(tmp_path))
+    wf.start_sync("t", run_id="run")
+    attempts = wf.fork_many("run", at="act", n=3, via=Unimportable(2))
+    attempts.wait(5)
+    line, stuck, shut = repr(attempts).split("\n")
+    assert "3 ready" in line
+    assert stuck.startswith("run.2, run.3: PicklingError: Can't pickle <function think>. ")
+    assert "put it in a module" in stuck
+    assert "without via=" in stuck
+    assert shut == "run.4: RuntimeError: shut meanwhile"
+    assert set(attempts.reap()) == set(attempts.run_ids)
+    attempts.wait(30)
+    assert repr(attempts).count("\n") == 0
+
+
+def test_runs_that_are_there_are_taken_up_under_one_handle(tmp_path: Path) -> None:
+    wf, did = agent(LocalStorage(tmp_path))
+    wf.start_sync("t", run_id="run")
+    forks = [asyncio.run(wf.fork("run", at="act#2")) for _ in range(2)]
+    del did[:]
+    attempts = wf.take_up(["run", *forks], limit=1)
+    assert attempts.run_ids == ("run", *forks)
+    assert [each.result.status for each in attempts.wait(30) if each.result] == ["success"] * 3
+    assert len(did) == 4
+    kassette(storage=LocalStorage(tmp_path), name="other")(_nothing).start_sync(run_id="foreign")
+    for given, told in (
+        ("run", "takes a list of run ids, not 'run'"),
+        ([], "takes a list"),
+        (["run", "gone"], "gone"),
+        (["foreign"], "is of workflow 'other', not 'think'"),
+    ):
+        with pytest.raises(kb.KassetteError, match=told):
+            wf.take_up(given)
+
+
+async def _nothing(ctx):
+    return None
+
+
+@pytest.mark.timeout(120)
+def test_forks_that_a_killed_script_had_not_begun_are_taken_up(tmp_path: Path) -> None:
+    wf = Workflow(farm.definition, tmp_path)
+    wf.start_sync(str(tmp_path), run_id="run")
+    (tmp_path / "calls").unlink()
+    code = (
+        "import sys\nfrom kassette_nb.workflow import Workflow\n"
+        "from tests.crash.farming import farm\n"
+        "wf = Workflow(farm.definition, sys.argv[1])\n"
+        "wf.fork_many('run', at='work#2', params=[{'pause': 0.3}] * 6, limit=2).wait()"
+    )
+    script = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT)
+    calls = tmp_path / "calls"
+    deadline = time.monotonic() + 60
+    while not calls.exists() or len(calls.read_text().split("\n")) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    script.kill()
+    script.wait()
+    runs = kb.open(tmp_path)
+    forks = [run.run_id for run in runs.forks_of("run")]
+    states = [runs[run_id].state for run_id in forks]
+    assert sorted(states) == ["interrupted"] * 2 + ["ready"] * 4
+    assert len(asyncio.run(wf.recover())) == 2  # what nobody began may be there to be looked at
+    attempts = wf.take_up(forks)
+    found = attempts.wait(60)
+    assert [each.result.status for each in found if each.result] == ["success"] * 6
+    for run_id in forks:
+        steps = [e for e in runs[run_id].journal.entries if isinstance(e, Step)]
+        assert len(steps) == STEPS
 
 
 def test_code_that_no_longer_fits_is_told_before_a_fork_is_made(tmp_path: Path) -> None:
@@ -158,7 +281,7 @@ def test_a_workflow_of_a_notebook_travels_with_its_function(tmp_path: Path) -> N
         capture_output=True,
         text=True,
         check=True,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     assert done.stdout == "A by small\n"
 
