@@ -18,11 +18,12 @@ from .difference import difference
 from .entries import Intent, Payload, Source, Step
 from .errors import JournalValueError, KassetteError, WorkspaceError
 from .journal import read
+from .kept import home
 from .llm.history import History
 from .model import RunModel
 from .snapshots import Snapshots
 from .values import JSON
-from .workspace import begun_in, commit_of, fork_tree, home
+from .workspace import begun_in, commit_of, fork_tree
 
 #: Stands for the directory of a run in its arguments: each attempt has one of its own.
 WORKSPACE = b"$WORKSPACE"

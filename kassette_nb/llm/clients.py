@@ -150,21 +150,25 @@ class recording:  # it reads as a verb: with recording():
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Refuse what a workflow under verification asks over HTTP and nobody records."""
-    _install()
+    """Refuse what a workflow under verification asks over HTTP and nobody records.
+
+    Only of libraries that are loaded: a click on an answer should not wait for others.
+    """
+    _install(loaded=True)
     try:
         yield
     finally:
         _remove()
 
 
-def _install() -> None:
+def _install(*, loaded: bool = False) -> None:
     global _users
     with _lock:
         _users += 1
-        if _users > 1:
-            return
+        patched = {client.__module__.partition(".")[0] for client, *_ in _found}
         for name in _LIBRARIES:
+            if name in patched or (loaded and name not in sys.modules):
+                continue
             if name in sys.modules or find_spec(name) is not None:
                 library = import_module(name)
                 _patch(library.Client, SyncRecorder, SyncRefuser)

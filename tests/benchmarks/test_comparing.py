@@ -13,9 +13,9 @@ from msgspec import Raw
 import kassette_nb as kb
 from kassette_nb import LocalStorage, MemoryStorage
 from kassette_nb.entries import Note, Start, Step, encode
+from kassette_nb.kept import home
 from kassette_nb.notebook.matrix import ComparePanel
 from kassette_nb.snapshots import Extras, Snapshots
-from kassette_nb.workspace import home
 
 RUNS, STEPS, SHARED, FILES = 20, 200, 40, 300
 #: Seconds of kernel time.
