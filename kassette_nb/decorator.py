@@ -77,7 +77,10 @@ def kassette(
 
     Raises:
         TypeError: The function cannot be a workflow; says why.
+        WorkspaceError: ``workspace`` is no path.
     """
+
+    declared = Workspace.of(workspace)
 
     def decorate(fn: Body) -> Workflow:
         if not inspect.iscoroutinefunction(fn):
@@ -95,7 +98,7 @@ def kassette(
             budget=budget,
             max_payload=max_payload,
             transient=transient,
-            workspace=Workspace.of(workspace),
+            workspace=declared,
             outcome=outcome,
         )
         workflow = registry[called] = Workflow(definition, storage)

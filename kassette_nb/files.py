@@ -8,22 +8,14 @@ from pathlib import Path
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal
+from .kept import at_cut, commit_of, latest
 from .lease import acquire_blocking
 from .occupied import Occupied
+from .places import check_kept, home, tree_of
 from .snapshots import Change, Snapshots
 from .state import Events
 from .storage import Storage
-from .workspace import (
-    Workspace,
-    at_cut,
-    changes_between,
-    check_kept,
-    commit_of,
-    home,
-    latest,
-    tree_of,
-    watch,
-)
+from .workspace import Workspace, changes_between, watch
 
 #: Where in a run: behind a step, by its id; None is before the first step.
 Place = str | None
@@ -117,7 +109,8 @@ class Files:
 
         Returns:
             The directory, absolute. If the tree was a git repository, this is one, with the same
-            HEAD, branch and commits.
+            HEAD, branch and commits. If it was none, git that is called there finds the
+            repository that the directory lies in, if it lies in one.
 
         Raises:
             WorkspaceError: The directory has something in it, or there is no snapshot.

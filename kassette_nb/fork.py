@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import answers, state, values, workspace
+from . import answers, kept, places, state, values
 from .clock import SystemClock, stamp_now
 from .entries import (
     AnyEntry,
@@ -138,12 +138,12 @@ def _with_files(
 ) -> str:
     """Publish a fork's journal, and give it a directory of its own where its source has one."""
     run_id = source.run_id
-    commit = workspace.at_cut(run_id, source.entries, cut)
-    workspace.check_kept(storage, run_id, commit)
+    commit = kept.at_cut(run_id, source.entries, cut)
+    places.check_kept(storage, run_id, commit)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:
-        origin = workspace.origin(storage, run_id, source.entries)
-        workspace.make_tree(storage, made, commit, origin)
+        origin = places.origin(storage, run_id, source.entries)
+        places.make_tree(storage, made, commit, origin)
     return made
 
 

@@ -56,6 +56,8 @@ class Extras(msgspec.Struct, frozen=True):
     ``head`` and ``branch`` are those of the tree's own repository. ``nested`` gives the snapshots
     of repositories inside the tree by path, ``empty`` the empty directories, ``left_out`` files
     that were not kept, with the reason, ``ignored`` some of what ``.gitignore`` names.
+    ``within`` is where in its repository a tree is that is not the root of one, and ``rules``
+    what that repository ignores in it.
     """
 
     head: str | None = None
@@ -64,6 +66,8 @@ class Extras(msgspec.Struct, frozen=True):
     empty: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    within: str | None = None
+    rules: tuple[str, ...] = ()
 
 
 class Change(msgspec.Struct, frozen=True):

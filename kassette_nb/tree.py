@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import git
+from . import enclosing, git
 from .errors import WorkspaceError
 from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, inner_indexes
 
@@ -71,6 +71,9 @@ class Tree:
         self._written: str | None = None
         self._extras = Extras()
         self._seen = False
+        self._root: Path | None = None
+        self._within: str | None = None
+        self._rules: tuple[str, ...] = ()
 
     def take(self, parent: str | None = None) -> str:
         """Take a snapshot: durable on return; the same commit as before where nothing changed.
@@ -112,6 +115,11 @@ class Tree:
             self._nested.clear()
 
     @property
+    def within(self) -> str | None:
+        """Where in its repository the tree is, or was forked from, that is not its root."""
+        return self._within
+
+    @property
     def left_out(self) -> dict[str, str]:
         """What the newest snapshot does not have, with the reason."""
         return self._extras.left_out
@@ -121,6 +129,13 @@ class Tree:
         if parent is not None and self.snapshots.has(parent):
             self._commit, self._extras = parent, self.snapshots.extras(parent)
             self._written = self._run("rev-parse", f"{parent}^{{tree}}").decode().strip()
+        if self._name:  # a repository inside the tree has rules of its own
+            root = enclosing.root_of(self.path)
+            if root is not None:
+                self._within = self.path.resolve().relative_to(root).as_posix()
+                self._root = None if enclosing.ignores(root, self.path) else root
+        if self._within is None:  # a fork keeps to the rules of the tree that it comes from
+            self._within, self._rules = self._extras.within, self._extras.rules
         try:
             self._refresh()
         except WorkspaceError:
@@ -139,6 +154,8 @@ class Tree:
         self._run("ls-files", "-z", "--", ":(literal).gitignore")
 
     def _take(self) -> str:
+        if self._root is not None:
+            self._rules = enclosing.rules(self._root, self.path)
         changed, empty, nested = self._scan()
         left_out = self._extras.left_out
         written = self._written
@@ -164,6 +181,8 @@ class Tree:
             tuple(sorted(empty)),
             left_out,
             self._extras.ignored if self._commit is not None else self._ignored_paths(),
+            self._within,
+            self._rules,
         )
         if self._commit is None or written != self._written or extras != self._extras:
             assert written is not None, "the first look writes it"
@@ -213,6 +232,10 @@ class Tree:
         if own is not None and not self._ignored:
             exclude = git.common_directory(self.path) / "info" / "exclude"
             options += [f"--exclude-from={exclude}"] if exclude.exists() else []
+        if self._rules and not self._ignored:
+            lines = self._indexes / "rules"
+            lines.write_bytes(b"".join(os.fsencode(rule) + b"\n" for rule in self._rules))
+            options.append(f"--exclude-from={lines.absolute()}")
         if self._hidden is not None:
             escaped = re.sub(r"([\\*?\[ !#])", r"\\\1", self._hidden.as_posix())
             options.append(f"--exclude=/{escaped}/")
@@ -221,7 +244,7 @@ class Tree:
 
     def _forced(self) -> list[str]:
         """Return the ignored files that the tree's own repository tracks, when that may change."""
-        own = git.directory(self.path)
+        own = git.directory(self._root or self.path)
         if own is None or self._ignored:
             return []
         try:

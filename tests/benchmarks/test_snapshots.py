@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from kassette_nb import LocalStorage, Workspace
-from kassette_nb.workspace import home, watch
+from kassette_nb.places import home
+from kassette_nb.workspace import watch
 from tests.benchmarks import measure
 from tests.trees import git
 

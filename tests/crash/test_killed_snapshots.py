@@ -15,8 +15,8 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb.entries import Step
+from kassette_nb.places import home
 from kassette_nb.snapshots import Snapshots
-from kassette_nb.workspace import home
 from tests.crash.snapshooting import seen
 
 CHECKOUT = Path(__file__).parents[2]

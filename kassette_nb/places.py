@@ -1,0 +1,112 @@
+"""Where the files of runs are: the declared directory, those of forks, and the snapshots."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from . import enclosing
+from .entries import AnyEntry, Note, Start
+from .errors import WorkspaceError
+from .kept import Told
+from .snapshots import Snapshots
+from .storage import Storage
+
+#: Where the snapshots of a storage that is not a directory go; by default the user's data folder.
+VARIABLE = "KASSETTE_WORKSPACES"
+
+
+def home(storage: Storage) -> Path:
+    """Return where the snapshots of a storage's runs are kept, and the trees of its forks."""
+    if storage.url.startswith("file:") and os.path.isabs(storage.place):
+        return Path(storage.place) / ".workspaces"
+    given = os.environ.get(VARIABLE)
+    base = Path(given) if given else Path.home() / ".local" / "share" / "kassette_nb"
+    return base / hashlib.sha256(storage.place.encode()).hexdigest()[:16]
+
+
+def check_kept(storage: Storage, run_id: str, commit: str | None) -> None:
+    """Refuse to fork where the snapshot is gone.
+
+    Raises:
+        WorkspaceError: It is not in the repository; says where that should be.
+    """
+    if commit is not None and not Snapshots(home(storage)).has(commit):
+        raise WorkspaceError(
+            f"cannot fork run {run_id!r} with its files: snapshot {commit[:12]} is not in "
+            f"{Snapshots(home(storage)).repository}. Bring that directory back from where the run "
+            "was recorded. Nothing was written."
+        )
+
+
+def fork_tree(storage: Storage, run_id: str) -> Path:
+    """Return the directory that a fork works in."""
+    return home(storage) / "trees" / run_id
+
+
+def make_tree(storage: Storage, run_id: str, commit: str, origin: Path | None) -> Path:
+    """Make a fork's directory from a snapshot: whole, or not there.
+
+    Args:
+        storage: Where the fork is.
+        run_id: The fork.
+        commit: The snapshot.
+        origin: The tree it was taken of; its repository is copied from there.
+    """
+    place = fork_tree(storage, run_id)
+    if place.exists():
+        return place
+    snapshots = Snapshots(home(storage))
+    snapshots.open()
+    fence(storage)
+    snapshots.write_whole(commit, place, origin, snapshots.home / "index" / run_id / "0")
+    within = snapshots.extras(commit).within
+    if within is not None:
+        # A category of its own would be one more name; the text is the same for every fork.
+        warnings.warn(
+            f"the workspace is only a part ({within}) of its git repository: its forks have the "
+            "files, but no repository to commit to. Declare the repository's root as workspace= "
+            "where the agent uses git.",
+            stacklevel=2,
+        )
+    return place
+
+
+def fence(storage: Storage) -> None:
+    """Keep git, asked in a fork's directory without a repository, from finding the user's."""
+    trees = home(storage) / "trees"
+    trees.mkdir(parents=True, exist_ok=True, mode=0o700)
+    enclosing.fence(trees)
+
+
+def tree_of(storage: Storage, run_id: str, entries: Sequence[AnyEntry]) -> Path | None:
+    """Return the directory that a run works in; None where its journal names none."""
+    first = entries[0]
+    if isinstance(first, Start) and first.source is not None:
+        return fork_tree(storage, run_id)
+    return begun_in(entries)
+
+
+def begun_in(entries: Sequence[AnyEntry]) -> Path | None:
+    """Return the directory of the run in which a run or the first of its sources was begun."""
+    for entry in entries:
+        if isinstance(entry, Note) and entry.kind == "workspace" and entry.data is not UNSET:
+            try:
+                told = msgspec.json.decode(entry.data, type=Told)
+            except msgspec.DecodeError:
+                continue
+            if told.path is not None:
+                return Path(told.path).absolute()
+    return None
+
+
+def origin(storage: Storage, source: str, entries: Sequence[AnyEntry]) -> Path | None:
+    """Return the tree whose repository a fork of ``source`` begins with."""
+    made = fork_tree(storage, source)
+    return made if made.exists() else begun_in(entries)
