@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw
 
-from .entries import AnyEntry, Note, Step
+from .entries import AnyEntry, Note, Start, Step, Suspend, Terminal
 from .errors import WorkspaceError
 
 #: Steps of these kinds run no code of the user's.
@@ -20,6 +20,7 @@ class Told(msgspec.Struct, omit_defaults=True):
     commit: str | None = None
     path: str | None = None
     within: str | None = None
+    replaced: str | None = None
     left_out: dict[str, str] = {}
     error: str | None = None
 
@@ -28,9 +29,30 @@ def commit_of(entry: AnyEntry) -> str | None:
     """Return the snapshot that an entry records."""
     if isinstance(entry, Step):
         return entry.workspace
+    told = _told(entry)
+    return told.commit if told is not None else None
+
+
+def begun_in(entries: Sequence[AnyEntry]) -> str | None:
+    """Return the directory that a run, or the first of its sources, worked in last."""
+    for entry in reversed(entries):
+        told = _told(entry)
+        if told is not None and told.path is not None:
+            return told.path
+    return None
+
+
+def died(entries: Sequence[AnyEntry]) -> bool:
+    """Whether the newest session of a fork began to act and did not come to an end of its own."""
+    source = entries[0].source if isinstance(entries[0], Start) else None
+    own = source is not None and len(entries) > max(1, source.from_offset)
+    return own and not isinstance(entries[-1], (Suspend, *Terminal))
+
+
+def _told(entry: AnyEntry) -> Told | None:
     if isinstance(entry, Note) and entry.kind == "workspace" and entry.data is not UNSET:
         try:
-            return msgspec.json.decode(entry.data, type=Told).commit
+            return msgspec.json.decode(entry.data, type=Told)
         except msgspec.DecodeError:
             return None
     return None

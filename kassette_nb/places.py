@@ -8,13 +8,10 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-from msgspec import UNSET
-
 from . import enclosing
-from .entries import AnyEntry, Note, Start
+from .entries import AnyEntry, Start
 from .errors import WorkspaceError
-from .kept import Told
+from .kept import begun_in
 from .snapshots import Snapshots
 from .storage import Storage
 
@@ -31,17 +28,26 @@ def home(storage: Storage) -> Path:
     return base / hashlib.sha256(storage.place.encode()).hexdigest()[:16]
 
 
-def check_kept(storage: Storage, run_id: str, commit: str | None) -> None:
-    """Refuse to fork where the snapshot is gone.
+def check_kept(
+    storage: Storage, run_id: str, commit: str | None, what: str = "fork", unless: str = ""
+) -> None:
+    """Refuse to go on where the snapshot is gone.
+
+    Args:
+        storage: Where the run is.
+        run_id: The run.
+        commit: The snapshot.
+        what: What cannot be done without it.
+        unless: What else may be done.
 
     Raises:
         WorkspaceError: It is not in the repository; says where that should be.
     """
     if commit is not None and not Snapshots(home(storage)).has(commit):
         raise WorkspaceError(
-            f"cannot fork run {run_id!r} with its files: snapshot {commit[:12]} is not in "
+            f"cannot {what} run {run_id!r} with its files: snapshot {commit[:12]} is not in "
             f"{Snapshots(home(storage)).repository}. Bring that directory back from where the run "
-            "was recorded. Nothing was written."
+            f"was recorded{unless}. Nothing was written."
         )
 
 
@@ -86,27 +92,23 @@ def fence(storage: Storage) -> None:
 
 
 def tree_of(storage: Storage, run_id: str, entries: Sequence[AnyEntry]) -> Path | None:
-    """Return the directory that a run works in; None where its journal names none."""
+    """Return the directory that a run works in.
+
+    Returns:
+        None where its journal names none, or only as it was written: relative to a directory
+        that nobody knows.
+    """
     first = entries[0]
     if isinstance(first, Start) and first.source is not None:
         return fork_tree(storage, run_id)
-    return begun_in(entries)
-
-
-def begun_in(entries: Sequence[AnyEntry]) -> Path | None:
-    """Return the directory of the run in which a run or the first of its sources was begun."""
-    for entry in entries:
-        if isinstance(entry, Note) and entry.kind == "workspace" and entry.data is not UNSET:
-            try:
-                told = msgspec.json.decode(entry.data, type=Told)
-            except msgspec.DecodeError:
-                continue
-            if told.path is not None:
-                return Path(told.path).absolute()
-    return None
+    return _absolute(begun_in(entries))
 
 
 def origin(storage: Storage, source: str, entries: Sequence[AnyEntry]) -> Path | None:
     """Return the tree whose repository a fork of ``source`` begins with."""
     made = fork_tree(storage, source)
-    return made if made.exists() else begun_in(entries)
+    return made if made.exists() else _absolute(begun_in(entries))
+
+
+def _absolute(path: str | None) -> Path | None:
+    return Path(path) if path is not None and os.path.isabs(path) else None

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -57,7 +58,8 @@ class Extras(msgspec.Struct, frozen=True):
     of repositories inside the tree by path, ``empty`` the empty directories, ``left_out`` files
     that were not kept, with the reason, ``ignored`` some of what ``.gitignore`` names.
     ``within`` is where in its repository a tree is that is not the root of one, and ``rules``
-    what that repository ignores in it.
+    what that repository ignores in it. ``refs`` is a commit that keeps the refs of the tree's own
+    repository.
     """
 
     head: str | None = None
@@ -68,6 +70,7 @@ class Extras(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...] = ()
     within: str | None = None
     rules: tuple[str, ...] = ()
+    refs: str | None = None
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -135,6 +138,12 @@ class Snapshots:
             return False
         return True
 
+    def full(self, commit: str) -> str | None:
+        """Return the whole name of a snapshot, which may be cut short; None if it is not here."""
+        if not re.fullmatch(r"[0-9a-f]{4,64}", commit) or not self.has(commit):
+            return None
+        return self.run("rev-parse", f"{commit}^{{commit}}", what="look").decode().strip()
+
     def extras(self, commit: str) -> Extras:
         """Return what a snapshot says besides its files."""
         known = self._extras.get(commit)
@@ -170,6 +179,24 @@ class Snapshots:
         args = ("-q", "--no-tags", "--update-shallow", "--no-write-fetch-head")
         what = f"keep the commits of {tree}"
         self.run("fetch", *args, str(tree.absolute()), f"+HEAD:{kept}", what=what)
+
+    def keep_refs(self, text: str) -> str:
+        """Keep the refs of a tree's own repository; equal ones are the same commit."""
+        what = "keep the branches"
+        data = text.encode(errors="surrogateescape")
+        blob = self.run("hash-object", "-w", "--stdin", data=data, what=what).strip()
+        tree = self.run("mktree", data=b"100644 blob %s\trefs\n" % blob, what=what).strip()
+        who = b"kassette_nb <kassette_nb@localhost> 0 +0000"
+        commit = b"tree %s\nauthor %s\ncommitter %s\n\nrefs\n" % (tree, who, who)
+        made = self.run("hash-object", "-t", "commit", "-w", "--stdin", data=commit, what=what)
+        return made.decode().strip()
+
+    def refs(self, extras: Extras) -> str | None:
+        """Return the refs that a snapshot keeps; None if it is an old one, or has none."""
+        if extras.refs is None:
+            return None
+        text = self.run("cat-file", "blob", f"{extras.refs}:refs", what="read the branches")
+        return text.decode(errors="surrogateescape")
 
     # ------------------------------------------------------------------------------- comparing
 
@@ -305,7 +332,8 @@ class Snapshots:
 
     def move_head(self, tree: Path, extras: Extras) -> None:
         """Let a tree's own repository be at the commit and branch that a snapshot says."""
-        repository.point(self.repository, tree, extras.head, extras.branch)
+        known = self.refs(extras)
+        repository.point(self.repository, tree, extras.head, extras.branch, known)
 
     def give_repository(self, commit: str, directory: Path, origin: Path | None) -> None:
         """Give restored files the repository that the tree had: same HEAD, branch and commits.
@@ -319,7 +347,8 @@ class Snapshots:
         extras = self.extras(commit)
         if extras.head is not None or extras.branch is not None:
             there = origin if origin is not None and git.directory(origin) else None
-            repository.clone(self.repository, there, directory, extras.head, extras.branch)
+            known = self.refs(extras)
+            repository.clone(self.repository, there, directory, extras.head, extras.branch, known)
         for path, inner in extras.nested.items():
             self.give_repository(inner, directory / path, origin / path if origin else None)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import enclosing, git
+from . import enclosing, git, refs
 from .errors import WorkspaceError
 from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, inner_indexes
 
@@ -65,6 +65,8 @@ class Tree:
         self._tracked_at: tuple[int, int] | None = None
         self._tracked: list[str] = []
         self._absent: list[str] = []
+        self._refs_read: str | None = None
+        self._refs_kept: str | None = None
         self._lock = threading.Lock()
         #: The newest snapshot, with its tree and what it says besides.
         self._commit: str | None = None
@@ -105,6 +107,7 @@ class Tree:
         """
         with self._lock:
             assert self._commit is not None, "the present state is kept first"
+            self._run("update-ref", f"refs/replaced/{self._commit}", self._commit)
             self.snapshots.put_back(self._commit, commit, self.path, self._indexes)
             extras = self.snapshots.extras(commit)
             if head and extras.head is not None and git.directory(self.path) is not None:
@@ -126,7 +129,10 @@ class Tree:
 
     def _first(self, parent: str | None) -> str:
         self._indexes.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if parent is not None and self.snapshots.has(parent):
+        if parent is not None and not self.snapshots.has(parent):
+            shutil.rmtree(self._indexes)  # they name objects that are gone with it
+            self._indexes.mkdir(mode=0o700)
+        elif parent is not None:
             self._commit, self._extras = parent, self.snapshots.extras(parent)
             self._written = self._run("rev-parse", f"{parent}^{{tree}}").decode().strip()
         if self._name:  # a repository inside the tree has rules of its own
@@ -183,12 +189,21 @@ class Tree:
             self._extras.ignored if self._commit is not None else self._ignored_paths(),
             self._within,
             self._rules,
+            self._refs(),
         )
         if self._commit is None or written != self._written or extras != self._extras:
             assert written is not None, "the first look writes it"
             self._commit = self._record(written, extras)
             self._written, self._extras = written, extras
         return self._commit
+
+    def _refs(self) -> str | None:
+        text = refs.read(self.path)
+        if text is None:
+            return None
+        if text != self._refs_read:
+            self._refs_kept, self._refs_read = self.snapshots.keep_refs(text), text
+        return self._refs_kept
 
     def _scan(self) -> tuple[set[str], set[str], set[str]]:
         """Return what may have changed, the empty directories, and the repositories inside."""
@@ -329,7 +344,9 @@ class Tree:
         return known
 
     def _record(self, written: str, extras: Extras) -> str:
-        parents = [commit for commit in (self._commit, *extras.nested.values()) if commit]
+        parents = [
+            commit for commit in (self._commit, extras.refs, *extras.nested.values()) if commit
+        ]
         args = [arg for commit in dict.fromkeys(parents) for arg in ("-p", commit)]
         message = json.dumps(msgspec.to_builtins(extras), sort_keys=True)
         text = f"snapshot\n\n{message}\n".encode()

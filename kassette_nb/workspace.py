@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 from .entries import AnyEntry, Note, Step
 from .errors import WorkspaceChangedError, WorkspaceError
 from .journal import Journal
-from .kept import UNTOUCHING, Told, at_cut, bare, latest, note
+from .kept import UNTOUCHING, Told, at_cut, bare, begun_in, died, latest, note
 from .occupied import Occupied
 from .places import check_kept, fence, fork_tree, home, make_tree, origin
 from .snapshots import MAX_FILE, Snapshots
@@ -35,15 +35,19 @@ class Workspace(msgspec.Struct, frozen=True):
     """A directory whose files are kept with every step: ``@kassette(workspace=…)``.
 
     ``path`` is the directory. ``ignored`` also keeps what its ``.gitignore`` names; ``max_file``
-    is the size in bytes above which a file is left out. ``differs`` says what a session does
-    that finds other files than its journal recorded: ``refuse`` (and say what differs),
-    ``restore`` them, or ``keep`` what is there and record it.
+    is the size in bytes above which a file is left out.
+
+    ``differs`` says what a session does that finds other files than its journal recorded:
+    ``refuse`` (and say what differs), ``restore`` them (what was there is kept as a snapshot, which
+    a note in the journal names), or ``keep`` what is there and record it. By default, None, it
+    refuses; except in a fork's own directory, where nobody else works, after a session that died:
+    there half a step is what differs, and the files are restored.
     """
 
     path: str | os.PathLike[str]
     ignored: bool = False
     max_file: int = MAX_FILE
-    differs: Literal["refuse", "restore", "keep"] = "refuse"
+    differs: Literal["refuse", "restore", "keep"] | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -153,7 +157,7 @@ def prepare(
     occupied = Occupied(path, run_id)
     try:
         tree = watch(storage, run_id, path, workspace, session)
-        return Recorder(tree, occupied, _settled(run_id, entries, tree, workspace, forked))
+        return Recorder(tree, occupied, _settled(storage, run_id, entries, tree, workspace, forked))
     except BaseException:
         occupied.release()
         raise
@@ -183,17 +187,37 @@ def _check(run_id: str, path: Path) -> None:
 
 
 def _settled(
-    run_id: str, entries: Sequence[AnyEntry], tree: Tree, workspace: Workspace, forked: bool
+    storage: Storage,
+    run_id: str,
+    entries: Sequence[AnyEntry],
+    tree: Tree,
+    workspace: Workspace,
+    forked: bool,
 ) -> Note | None:
     """Check a run's files; return what is to be recorded of them where that is new."""
-    recorded, known = latest(entries), not bare(entries)
-    found = tree.take(recorded)
-    if recorded is not None and known and found != recorded:
-        found = _differs(run_id, tree, workspace, recorded, found, forked)
-    if found == recorded:
+    recorded, replaced = latest(entries), None
+    if workspace.differs != "keep":
+        unless = ", or use Workspace(…, differs='keep')"
+        check_kept(storage, run_id, recorded, "go on with", unless)
+    found = now = tree.take(recorded)
+    there = begun_in(entries)
+    if recorded is not None and not bare(entries) and now != recorded:
+        differs = workspace.differs or ("restore" if died(entries) else "refuse")
+        if differs == "restore" and not forked and there != str(tree.path):
+            raise WorkspaceError(
+                f"run {run_id!r} was at work in {there}, not in {tree.path}, whose files are "
+                "others and would be replaced; nothing was executed. Declare the directory that "
+                "it was begun in, or go on from these files with Workspace(…, differs='keep')."
+            )
+        if differs != "keep":
+            found = _differs(run_id, tree, differs == "restore", recorded, now, forked)
+        if differs == "restore":
+            replaced = now
+    moved = not forked and there != str(tree.path)
+    if found == recorded and replaced is None and not moved:
         return None
-    path = None if forked else str(tree.path)
-    return note(Told(found, path, None if forked else tree.within, tree.left_out))
+    path, within = (None, None) if forked else (str(tree.path), tree.within)
+    return note(Told(found, path, within, replaced, tree.left_out))
 
 
 def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, session: int) -> Tree:
@@ -218,23 +242,13 @@ def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, sessi
 
 
 def _differs(
-    run_id: str, tree: Tree, workspace: Workspace, recorded: str, found: str, forked: bool
+    run_id: str, tree: Tree, restore: bool, recorded: str, found: str, forked: bool
 ) -> str:
-    """Return the snapshot to go on from, once it was decided between the two."""
+    """Return the snapshot to go on from: the recorded one, put back where it may be."""
     snapshots = tree.snapshots
-    if not snapshots.has(recorded):
-        raise WorkspaceError(
-            f"run {run_id!r}: snapshot {recorded[:12]} is not in {snapshots.repository}, so its "
-            "files cannot be checked; nothing was executed. Bring that directory back, or use "
-            "Workspace(…, differs='keep')."
-        )
-    if workspace.differs == "keep":
-        return found
-    if workspace.differs == "restore":
+    if restore:
         tree.put_back(recorded, head=forked)
         found = tree.take()
-        if found == recorded:
-            return found
     changes = changes_between(snapshots, recorded, found)
     if not changes:
         return recorded  # left-out or ignored files alone
@@ -243,8 +257,9 @@ def _differs(
     raise WorkspaceChangedError(
         f"run {run_id!r}: the files in {tree.path} are not what was recorded last "
         f"({len(changes)} differ); nothing was executed.\n{shown}{more}\n"
-        "Put them back with run.workspace.restore() (what is there now is kept as snapshot "
-        f"{found[:12]}), or go on from them with Workspace(…, differs='keep').",
+        "Put them back with run.workspace.restore() or Workspace(…, differs='restore') (what is "
+        f"there now is kept as snapshot {found[:12]}), or go on from what is there with "
+        "Workspace(…, differs='keep').",
         run_id=run_id,
         changes=tuple(changes),
     )

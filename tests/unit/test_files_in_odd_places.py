@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import subprocess
+import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ import pytest
 import kassette_nb as kb
 from kassette_nb import LocalStorage, Workflow, kassette
 from kassette_nb.places import home
+from kassette_nb.workflow import registry
 from tests.trees import git, repository
 
 
@@ -32,6 +38,44 @@ def writer(storage: Path, tree: Path | str, **options: Any) -> Workflow:
         return (ctx.workspace / "log.txt").read_text()
 
     return work
+
+
+def mortal(storage: Path, tree: Path, **options: Any) -> Workflow:
+    """A workflow whose second step writes and is killed before it is recorded, if told to."""
+
+    @kassette(storage=LocalStorage(storage), workspace=kb.Workspace(tree, **options), name="mortal")
+    async def work(ctx: kb.Context) -> str:
+        def write(number: int) -> None:
+            with (ctx.workspace / "log.txt").open("a") as log:
+                log.write(f"{number}\n")
+            if number and "KASSETTE_TEST_DIES" in os.environ:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        for number in range(3):
+            await ctx.step("write", write, number)
+        return (ctx.workspace / "log.txt").read_text()
+
+    return work
+
+
+class Killed:
+    """An executor whose every worker is a process that is killed inside of a step."""
+
+    def __init__(self, storage: Path, tree: Path) -> None:
+        self._paths = repr(str(storage)), repr(str(tree))
+
+    def submit(self, fn: Any, /, workflow: Any, run_id: str) -> Future[int]:
+        storage, tree = self._paths
+        code = (
+            f"from {mortal.__module__} import mortal\n"
+            f"mortal({storage}, {tree}).start_sync(run_id={run_id!r})"
+        )
+        done: Future[int] = Future()
+        env = {**os.environ, "KASSETTE_TEST_DIES": "1"}
+        done.set_result(
+            subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode
+        )
+        return done
 
 
 @pytest.fixture
@@ -167,3 +211,194 @@ def test_a_file_and_what_nobody_can_want_to_be_kept_are_refused_at_the_start(
         with pytest.raises(kb.errors.WorkspaceError, match=said):
             writer(tmp_path / "store", place).start_sync(run_id="a")
     assert not list((tmp_path / "store").glob("*.jsonl"))
+
+
+def test_attempts_killed_behind_a_write_are_taken_up_again(tmp_path: Path) -> None:
+    tree, store = tmp_path / "tree", tmp_path / "store"
+    tree.mkdir()
+    git(tree, "init", "-q")
+    wf = mortal(store, tree)
+    wf.start_sync(run_id="a")
+    attempts = wf.fork_many("a", at="write#2", n=2, via=Killed(store, tree))
+    attempts.wait()
+    runs = kb.open(store)
+    for run_id in attempts.run_ids:
+        path = runs[run_id].workspace.path
+        assert path is not None
+        assert (path / "log.txt").read_text() == "0\n1\n", "written, not recorded"
+    strict = mortal(store, tree, differs="refuse")
+    (refused, other) = asyncio.run(strict.recover())
+    for each in (refused, other):
+        assert isinstance(each.error, kb.errors.WorkspaceChangedError)
+        assert "differs='restore'" in str(each.error)
+    wf = mortal(store, tree)
+    assert asyncio.run(wf.recover())[0].result is not None
+    attempts = wf.fork_many("a", at="write#2", n=1, via=Killed(store, tree))
+    attempts.wait()
+    assert attempts.reap() == attempts.run_ids
+    assert attempts.wait()[0].result is not None
+    for run_id in (refused.run_id, other.run_id, *attempts.run_ids):
+        assert wf.start_sync(run_id=run_id).value == "0\n1\n2\n"
+        notes = [line for line in runs[run_id].journal.data.split(b"\n") if b'"replaced"' in line]
+        assert len(notes) == 1
+        kept = json.loads(notes[0])["data"]["replaced"]
+        out = runs[run_id].workspace.checkout(None, tmp_path / run_id, snapshot=kept)
+        assert (out / "log.txt").read_text() == "0\n1\n"
+
+
+def test_what_a_person_changed_in_a_fork_is_not_put_back(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    wf = writer(tmp_path / "store", tmp_path / "tree")
+    wf.start_sync(True, run_id="a")
+    made = asyncio.run(wf.fork("a", at="write#2"))
+    log = home(wf.storage) / "trees" / made / "log.txt"
+    log.write_text("before the first session\n")
+    with pytest.raises(kb.errors.WorkspaceChangedError):
+        wf.start_sync(run_id=made)
+    kb.open(wf.storage)[made].workspace.restore()
+    assert wf.start_sync(run_id=made).status == "suspended"
+    log.write_text("while it waits\n")
+    with pytest.raises(kb.errors.WorkspaceChangedError):
+        wf.resume_sync(made, "go-on", True)
+    assert log.read_text() == "while it waits\n"
+
+
+def test_another_project_is_never_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mine", "other"):
+        (tmp_path / name / "repo").mkdir(parents=True)
+    (tmp_path / "other" / "repo" / "precious.txt").write_text("precious")
+    monkeypatch.chdir(tmp_path / "mine")
+    wf = writer(tmp_path / "store", "repo")
+    wf.start_sync(True, run_id="a")
+    monkeypatch.chdir(tmp_path / "other")
+    files = kb.open(tmp_path / "store")["a"].workspace
+    assert files.path == tmp_path / "mine" / "repo"
+    (files.path / "log.txt").write_text("by hand\n")
+    done = files.restore()
+    assert done.path == tmp_path / "mine" / "repo"
+    assert str(done).splitlines()[1:] == [
+        "M log.txt",
+        (
+            f"what was there is snapshot {done.kept[:12]}: "
+            f"run.workspace.restore({done.kept[:12]!r}) brings it back"
+        ),
+    ]
+    assert (files.path / "log.txt").read_text() == "0\n1\n2\n"
+    files.restore(done.kept[:12])
+    assert (files.path / "log.txt").read_text() == "by hand\n"
+    with pytest.raises(kb.errors.WorkspaceError, match="there is no snapshot 'HEAD'"):
+        files.restore("HEAD")
+    # A session that starts here would work here, and is told where the run was at work.
+    wf = writer(tmp_path / "store", "repo", differs="restore")
+    with pytest.raises(kb.errors.WorkspaceError, match=r"was at work in .*mine/repo, not in"):
+        wf.resume_sync("a", "go-on", True)
+    assert (tmp_path / "other" / "repo" / "precious.txt").read_text() == "precious"
+
+
+def test_a_journal_that_names_its_directory_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    wf = writer(tmp_path / "store", tmp_path / "tree")
+    wf.start_sync(run_id="a")
+    place = tmp_path / "store" / "a.jsonl"
+    old = place.read_bytes().replace(json.dumps(str(tmp_path / "tree")).encode(), b'"tree"')
+    place.write_bytes(old)
+    files = kb.open(tmp_path / "store")["a"].workspace
+    assert files.path is None
+    assert not files.restore().changes, "the loaded workflow knows it"
+    del registry["writer"]
+    with pytest.raises(kb.errors.WorkspaceError, match="as 'tree' only"):
+        kb.open(tmp_path / "store")["a"].workspace.restore()
+
+
+@pytest.mark.parametrize("differs", [None, "keep"])
+def test_a_fork_whose_snapshots_are_gone_says_so_when_it_goes_on(
+    tmp_path: Path, differs: str | None
+) -> None:
+    (tmp_path / "tree").mkdir()
+    wf = writer(tmp_path / "store", tmp_path / "tree", differs=differs)
+    wf.start_sync(run_id="a")
+    made = asyncio.run(wf.fork("a", at="write#2"))
+    kept = home(wf.storage) / "snapshots.git"
+    kept.rename(kept.with_name("elsewhere"))
+    if differs == "keep":
+        assert wf.start_sync(run_id=made).status == "success"
+        return
+    with pytest.raises(kb.errors.WorkspaceError, match=r"cannot go on .* is not in .*snapshots"):
+        wf.start_sync(run_id=made)
+
+
+def test_a_fork_has_the_branches_and_tags_of_its_point_and_no_later_ones(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    git(tree, "init", "-q", "-b", "main")
+    (tree / "a.txt").write_text("a\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "first")
+    git(tree, "branch", "old")
+    git(tree, "pack-refs", "--all")
+    git(tree, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+    git(tree, "update-ref", "refs/remotes/origin/main", "HEAD")
+    (tree / "a.txt").write_text("put aside\n")
+    git(tree, "stash")
+    seen: list[str] = []
+
+    def facts(place: Path) -> str:
+        lines = git(place, "for-each-ref").splitlines(keepends=True)
+        kept = [line for line in lines if "refs/stash" not in line]
+        return "".join(kept) + git(place, "status", "-b", "-s")
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def branching(ctx: kb.Context) -> None:
+        def begin() -> None:
+            git(ctx.workspace, "checkout", "-q", "-b", "attempt")
+            git(ctx.workspace, "tag", "begun")
+
+        def commit() -> None:
+            git(ctx.workspace, "commit", "-q", "--allow-empty", "-m", "later")
+            git(ctx.workspace, "branch", "-D", "old")
+            git(ctx.workspace, "branch", "-f", "main", "HEAD")
+
+        def fold() -> None:
+            git(ctx.workspace, "checkout", "-q", "main")
+            git(ctx.workspace, "branch", "-D", "attempt")
+
+        for step in (begin, commit, fold):
+            seen.append(facts(ctx.workspace))
+            await ctx.step(step.__name__, step)
+
+    assert branching.start_sync(run_id="a").status == "success"
+    before = repository(tree)
+    for number, step in enumerate(("begin", "commit", "fold")):
+        was = seen[number]
+        made = asyncio.run(branching.fork("a", at=step))
+        place = home(branching.storage) / "trees" / made
+        assert facts(place) == was, step
+        assert ("later" in git(place, "log", "--all", "--format=%s")) == (number == 2)
+        assert git(place, "stash", "list") == ""
+        assert branching.start_sync(run_id=made).status == "success", "checkout -b works again"
+    assert repository(tree) == before
+
+
+def test_a_fork_killed_behind_its_new_branch_makes_it_again(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    git(tree, "init", "-q", "-b", "main")
+    git(tree, "commit", "-q", "--allow-empty", "-m", "first")
+    broken = True
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def branching(ctx: kb.Context) -> None:
+        def begin() -> None:
+            git(ctx.workspace, "checkout", "-q", "-b", "attempt")
+            if broken and ctx.run_id != "a":
+                raise KeyboardInterrupt
+
+        await ctx.step("begin", begin)
+
+    branching.start_sync(run_id="a")
+    git(tree, "checkout", "-q", "main")
+    made = asyncio.run(branching.fork("a", at="begin"))
+    with pytest.raises(KeyboardInterrupt):
+        branching.start_sync(run_id=made)
+    broken = False
+    assert branching.start_sync(run_id=made).status == "success"
