@@ -44,6 +44,7 @@ def fork(
     same_effects: bool = False,
     params: Mapping[str, JSON] | None = None,
     check: Callable[[Journal], None] | None = None,
+    declared: bool | None = None,
 ) -> str:
     """Make a new run whose journal begins with the entries before ``at``.
 
@@ -61,6 +62,7 @@ def fork(
         params: Other values for arguments of the workflow. Recorded steps keep their results;
             what runs live sees these.
         check: Called with the new journal before anything is written; what it raises is raised.
+        declared: Whether the code that goes on declares a workspace; None: nobody knows.
 
     Returns:
         The new run's id. Its journal is durable and complete. Where the source has a workspace,
@@ -78,7 +80,8 @@ def fork(
     lines[0] = _opening(source, cut, label, same_effects, dict(params or {}))
     if check is not None:
         check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
-    return _with_files(storage, source, cut, lines, new_run_id, own_scope=not same_effects)
+    scope = not same_effects
+    return _with_files(storage, source, cut, lines, new_run_id, declared, own_scope=scope)
 
 
 def fork_answered(
@@ -91,6 +94,7 @@ def fork_answered(
     note: str | None = None,
     new_run_id: str | None = None,
     label: str | None = None,
+    declared: bool | None = None,
 ) -> str:
     """Make a new run in which a question of this one has another answer.
 
@@ -103,6 +107,7 @@ def fork_answered(
         note: Why, for the record.
         new_run_id: The new run's id; by default ``<run_id>.2``, ``.3`` …
         label: A name for people.
+        declared: See `fork`.
 
     Returns:
         The new run's id. Its journal, the answer with it, is durable and complete.
@@ -124,7 +129,7 @@ def fork_answered(
     answer.timestamp = stamp_now(clock)
     lines = [*(source.line(n) for n in range(cut)), encode(answer)]
     lines[0] = _opening(source, cut, label, False, {})
-    return _with_files(storage, source, cut, lines, new_run_id, own_scope=True)
+    return _with_files(storage, source, cut, lines, new_run_id, declared, own_scope=True)
 
 
 def _with_files(
@@ -133,6 +138,7 @@ def _with_files(
     cut: int,
     lines: list[bytes],
     new_run_id: str | None,
+    declared: bool | None,
     *,
     own_scope: bool,
 ) -> str:
@@ -140,6 +146,7 @@ def _with_files(
     run_id = source.run_id
     commit = kept.at_cut(run_id, source.entries, cut)
     places.check_kept(storage, run_id, commit)
+    places.check_declared(run_id, commit, declared)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:
         origin = places.origin(storage, run_id, source.entries)

@@ -51,6 +51,31 @@ def check_kept(
         )
 
 
+def check_declared(run_id: str, commit: str | None, declared: bool | None) -> None:
+    """Refuse to fork a run whose files nobody kept with code that works on files.
+
+    Args:
+        run_id: The run.
+        commit: The snapshot of its files at the fork point; None where it has no workspace.
+        declared: Whether the code declares a workspace; None where it is not known.
+
+    Raises:
+        WorkspaceError: It does, and the run has none.
+    """
+    if declared and commit is None:
+        raise WorkspaceError(
+            f"cannot fork run {run_id!r} with this code: it declares workspace=, and the run was "
+            "recorded without one, so its files at that step are not known. Start a new run, or "
+            "fork it with workspace= left out. Nothing was written."
+        )
+    if commit is not None and declared is False:
+        warnings.warn(
+            f"run {run_id!r} has a workspace, and this code declares none: the fork gets a "
+            "directory with the files, but nothing works in it or keeps what changes.",
+            stacklevel=2,
+        )
+
+
 def fork_tree(storage: Storage, run_id: str) -> Path:
     """Return the directory that a fork works in."""
     return home(storage) / "trees" / run_id

@@ -283,13 +283,17 @@ class Run(Seen, Shown):
         if start:
             decisions.code_of(self, "start the fork")
         found: list[Verification] = []
+        code = self.workflow
+        declared = code.definition.workspace is not None if code is not None else None
         if answer is UNSET:
-            check = decisions.checker(self.workflow, found, start)
-            made = forks.fork(self.storage, self.run_id, at=at, override=override,
-                              new_run_id=new_run_id, label=label, check=check)  # fmt: skip
+            check = decisions.checker(code, found, start)
+            made = forks.fork(self.storage, self.run_id, at=at, override=override, check=check,
+                              new_run_id=new_run_id, label=label, declared=declared)  # fmt: skip
         else:
-            made = forks.fork_answered(self.storage, self.run_id, str(at), answer, by=person(),
-                                       new_run_id=new_run_id, label=label)  # fmt: skip
+            made = forks.fork_answered(
+                self.storage, self.run_id, str(at), answer, by=person(),
+                new_run_id=new_run_id, label=label, declared=declared,
+            )  # fmt: skip
         run = Run(self.storage, made, self._runs)
         run.verification = found[0] if found else None
         return run.resume() if start else run

@@ -402,3 +402,33 @@ def test_a_fork_killed_behind_its_new_branch_makes_it_again(tmp_path: Path) -> N
         branching.start_sync(run_id=made)
     broken = False
     assert branching.start_sync(run_id=made).status == "success"
+
+
+def test_a_fork_by_code_that_disagrees_about_files_is_refused_or_told(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+
+    def code(declared: Path | None) -> Workflow:
+        @kassette(storage=LocalStorage(tmp_path / "store"), workspace=declared, name="either")
+        async def either(ctx: kb.Context) -> str:
+            await ctx.step("one", lambda: 1)
+            return str(await ctx.suspend("go-on"))
+
+        return either
+
+    code(None).start_sync(run_id="bare")
+    wf = code(tmp_path / "tree")
+    run = kb.open(tmp_path / "store")["bare"]
+    for fork in (
+        lambda: asyncio.run(wf.fork("bare", at="one")),
+        lambda: wf.fork_many("bare", at="one", n=2),
+        lambda: run.fork(at="one"),
+        lambda: run.fork(at="go-on", answer=True),
+    ):
+        with pytest.raises(kb.errors.WorkspaceError, match=r"recorded without one.*Start a new"):
+            fork()
+    assert [p.name for p in (tmp_path / "store").glob("*.jsonl")] == ["bare.jsonl"]
+    wf.start_sync(run_id="full")
+    bare = code(None)
+    with pytest.warns(UserWarning, match="this code declares none"):
+        made = asyncio.run(bare.fork("full", at="one"))
+    assert bare.start_sync(run_id=made).status == "suspended"
