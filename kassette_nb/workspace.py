@@ -37,6 +37,9 @@ class Workspace(msgspec.Struct, frozen=True):
     ``path`` is the directory. ``ignored`` also keeps what its ``.gitignore`` names; ``max_file``
     is the size in bytes above which a file is left out.
 
+    Where the directory is not the root of its git repository, forks have the files without a
+    repository.
+
     ``differs`` says what a session does that finds other files than its journal recorded:
     ``refuse`` (and say what differs), ``restore`` them (what was there is kept as a snapshot, which
     a note in the journal names), or ``keep`` what is there and record it. By default, None, it
