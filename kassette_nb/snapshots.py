@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 from msgspec import field
 
-from . import git, repository
+from . import git, modes, repository
 from .errors import WorkspaceError
 
 #: Files larger than this (bytes) are left out of a snapshot, and named.
@@ -59,7 +59,7 @@ class Extras(msgspec.Struct, frozen=True):
     that were not kept, with the reason, ``ignored`` some of what ``.gitignore`` names.
     ``within`` is where in its repository a tree is that is not the root of one, and ``rules``
     what that repository ignores in it. ``refs`` is a commit that keeps the refs of the tree's own
-    repository.
+    repository. ``modes`` are those that are stricter than git's.
     """
 
     head: str | None = None
@@ -71,6 +71,7 @@ class Extras(msgspec.Struct, frozen=True):
     within: str | None = None
     rules: tuple[str, ...] = ()
     refs: str | None = None
+    modes: dict[str, str] = field(default_factory=dict)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -270,10 +271,12 @@ class Snapshots:
             origin: See `give_repository`.
             indexes: See `restore`; what is in it already is replaced.
         """
-        made = place.with_name(f".making-{secrets.token_hex(6)}")
+        closed = place.with_name(f".making-{secrets.token_hex(6)}")
+        made = closed / "tree"
         try:
             shutil.rmtree(indexes, ignore_errors=True)
             place.parent.mkdir(parents=True, exist_ok=True)
+            closed.mkdir(mode=0o700)  # until the modes of private files are theirs again
             self.restore(commit, made, indexes)
             self.give_repository(commit, made, origin)
             made.rename(place)
@@ -281,7 +284,7 @@ class Snapshots:
             if not place.is_dir() or not any(place.iterdir()):  # else somebody was first
                 raise WorkspaceError(f"cannot make {place}: {problem}") from None
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(closed, ignore_errors=True)
 
     def restore(self, commit: str, directory: Path, indexes: Path) -> None:
         """Write a snapshot's files into an empty directory, byte for byte.
@@ -298,6 +301,7 @@ class Snapshots:
         what = f"write snapshot {commit[:12]} to {directory}"
         self.run("read-tree", commit, index=index, what=what)
         self.run("checkout-index", "-a", "-f", "-q", "-u", tree=directory, index=index, what=what)
+        modes.give(directory, extras.modes)
         for path in extras.empty:
             (directory / path).mkdir(parents=True, exist_ok=True)
         for path, inner in extras.nested.items():
@@ -320,6 +324,7 @@ class Snapshots:
                 (directory / path).rmdir()
         index = indexes / "root"
         self.run("read-tree", "--reset", "-u", commit, tree=directory, index=index, what=what)
+        modes.give(directory, theirs.modes)
         for path in theirs.empty:
             (directory / path).mkdir(parents=True, exist_ok=True)
         for path, inner in theirs.nested.items():

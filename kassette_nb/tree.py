@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import enclosing, git, refs
+from . import enclosing, git, modes, refs
 from .errors import WorkspaceError
 from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, inner_indexes
 
@@ -65,6 +65,7 @@ class Tree:
         self._tracked_at: tuple[int, int] | None = None
         self._tracked: list[str] = []
         self._absent: list[str] = []
+        self._modes: dict[str, str] = {}
         self._refs_read: str | None = None
         self._refs_kept: str | None = None
         self._lock = threading.Lock()
@@ -112,7 +113,7 @@ class Tree:
             extras = self.snapshots.extras(commit)
             if head and extras.head is not None and git.directory(self.path) is not None:
                 self.snapshots.move_head(self.path, extras)
-            self._commit, self._extras = commit, extras
+            self._commit, self._extras, self._modes = commit, extras, extras.modes
             self._written = self._run("rev-parse", f"{commit}^{{tree}}").decode().strip()
             self._seen = False
             self._nested.clear()
@@ -134,6 +135,7 @@ class Tree:
             self._indexes.mkdir(mode=0o700)
         elif parent is not None:
             self._commit, self._extras = parent, self.snapshots.extras(parent)
+            self._modes = self._extras.modes
             self._written = self._run("rev-parse", f"{parent}^{{tree}}").decode().strip()
         if self._name:  # a repository inside the tree has rules of its own
             root = enclosing.root_of(self.path)
@@ -190,6 +192,7 @@ class Tree:
             self._within,
             self._rules,
             self._refs(),
+            self._modes,
         )
         if self._commit is None or written != self._written or extras != self._extras:
             assert written is not None, "the first look writes it"
@@ -296,8 +299,9 @@ class Tree:
     def _update(self, changed: set[str]) -> dict[str, str]:
         """Bring the index up to date; return what is left out, with the reason."""
         left_out = {}
+        self._modes = {path: mode for path, mode in self._modes.items() if path not in changed}
         for path in changed:
-            reason = self._unfit(self.path / path)
+            reason = self._unfit(path)
             if reason is not None:
                 left_out[path] = reason
         data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - left_out.keys()))
@@ -319,7 +323,8 @@ class Tree:
             return False
         return True
 
-    def _unfit(self, path: Path) -> str | None:
+    def _unfit(self, name: str) -> str | None:
+        path = self.path / name
         try:
             found = path.lstat()
         except OSError:
@@ -328,7 +333,11 @@ class Tree:
             return None
         if found.st_size > self._max_file:
             return f"larger than {self._max_file:,} bytes"
-        return None if os.access(path, os.R_OK) else "not readable"
+        if not os.access(path, os.R_OK):
+            return "not readable"
+        if (mode := modes.private(found.st_mode)) is not None:
+            self._modes[name] = mode
+        return None
 
     def _inner(self, path: str) -> Tree:
         known = self._nested.get(path)

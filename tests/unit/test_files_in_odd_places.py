@@ -432,3 +432,40 @@ def test_a_fork_by_code_that_disagrees_about_files_is_refused_or_told(tmp_path: 
     with pytest.warns(UserWarning, match="this code declares none"):
         made = asyncio.run(bare.fork("full", at="one"))
     assert bare.start_sync(run_id=made).status == "suspended"
+
+
+def test_a_private_file_stays_private_in_a_fork(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "open").write_text("x")
+    modes = {"key": 0o600, "tool": 0o700, "fixed": 0o444, "wide": 0o664, "later": 0o600}
+    for name, mode in modes.items():
+        if name != "later":
+            (tree / name).write_text("x")
+            (tree / name).chmod(mode)
+
+    def bits(path: Path) -> int:
+        return path.stat().st_mode & 0o777
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree, name="keys")
+    async def keys(ctx: kb.Context) -> None:
+        def make() -> None:
+            (ctx.workspace / "later").write_text("x")
+            (ctx.workspace / "later").chmod(0o600)
+
+        await ctx.step("make", make)
+        await ctx.step("read", lambda: (ctx.workspace / "later").read_text())
+
+    keys.start_sync(run_id="a")
+    made = asyncio.run(keys.fork("a", at="read"))
+    place = home(keys.storage) / "trees" / made
+    for name in ("key", "tool", "fixed", "later"):
+        assert oct(bits(place / name)) == oct(modes[name]), name
+    assert bits(place / "open") == bits(tree / "open")
+    assert keys.start_sync(run_id=made).status == "success"
+    files = kb.open(keys.storage)[made].workspace
+    (place / "key").unlink()
+    files.restore()
+    assert bits(place / "key") == 0o600
+    again = home(keys.storage) / "trees" / asyncio.run(keys.fork(made, at="read"))
+    assert bits(again / "key") == 0o600
