@@ -10,10 +10,11 @@ import msgspec
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal
-from .kept import at_cut, begun_in, commit_of, latest
+from .kept import check_kept, home
+from .noted import at_cut, begun_in, commit_of, latest
 from .lease import acquire_blocking
 from .occupied import Occupied
-from .places import check_kept, home, tree_of
+from .places import tree_of
 from .snapshots import Change, Snapshots
 from .state import Events
 from .storage import Storage
@@ -68,12 +69,12 @@ class Files:
                 f"run {self._journal.run_id!r} has no step {step!r} recorded; with a snapshot "
                 f"are: {near}."
             )
-        found = at_cut(self._journal.run_id, entries, cut)
+        found = at_cut(self._journal.run_id, entries, cut, "show")
         if found is None:
             raise WorkspaceError(
                 f"run {self._journal.run_id!r} has no workspace: no files were kept with it."
             )
-        check_kept(self._storage, self._journal.run_id, found)
+        check_kept(self._storage, self._journal.run_id, found, entries, "show")
         return found
 
     def last(self) -> str | None:
@@ -158,7 +159,7 @@ class Files:
             raise WorkspaceError(f"run {run_id!r} has no directory here that could be put back.")
         if snapshot is not None:
             wanted = self._known(snapshot)
-        check_kept(self._storage, run_id, wanted, "put back")
+        check_kept(self._storage, run_id, wanted, self._journal.entries, "put back")
         hold = acquire_blocking(self._storage, run_id)
         occupied = None
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import answers, kept, places, state, values
+from . import answers, noted, places, state, values
 from .clock import SystemClock, stamp_now
 from .entries import (
     AnyEntry,
@@ -25,6 +25,7 @@ from .entries import (
 )
 from .errors import KassetteError, ReplayMismatchError
 from .journal import Journal, parse, read
+from .kept import check_kept
 from .lease import acquire_blocking
 from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
@@ -144,8 +145,8 @@ def _with_files(
 ) -> str:
     """Publish a fork's journal, and give it a directory of its own where its source has one."""
     run_id = source.run_id
-    commit = kept.at_cut(run_id, source.entries, cut)
-    places.check_kept(storage, run_id, commit)
+    commit = noted.at_cut(run_id, source.entries, cut)
+    check_kept(storage, run_id, commit, source.entries)
     places.check_declared(run_id, commit, declared)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:

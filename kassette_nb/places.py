@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Sequence
@@ -11,44 +10,10 @@ from pathlib import Path
 from . import enclosing
 from .entries import AnyEntry, Start
 from .errors import WorkspaceError
-from .kept import begun_in
+from .kept import home
+from .noted import begun_in
 from .snapshots import Snapshots
 from .storage import Storage
-
-#: Where the snapshots of a storage that is not a directory go; by default the user's data folder.
-VARIABLE = "KASSETTE_WORKSPACES"
-
-
-def home(storage: Storage) -> Path:
-    """Return where the snapshots of a storage's runs are kept, and the trees of its forks."""
-    if storage.url.startswith("file:") and os.path.isabs(storage.place):
-        return Path(storage.place) / ".workspaces"
-    given = os.environ.get(VARIABLE)
-    base = Path(given) if given else Path.home() / ".local" / "share" / "kassette_nb"
-    return base / hashlib.sha256(storage.place.encode()).hexdigest()[:16]
-
-
-def check_kept(
-    storage: Storage, run_id: str, commit: str | None, what: str = "fork", unless: str = ""
-) -> None:
-    """Refuse to go on where the snapshot is gone.
-
-    Args:
-        storage: Where the run is.
-        run_id: The run.
-        commit: The snapshot.
-        what: What cannot be done without it.
-        unless: What else may be done.
-
-    Raises:
-        WorkspaceError: It is not in the repository; says where that should be.
-    """
-    if commit is not None and not Snapshots(home(storage)).has(commit):
-        raise WorkspaceError(
-            f"cannot {what} run {run_id!r} with its files: snapshot {commit[:12]} is not in "
-            f"{Snapshots(home(storage)).repository}. Bring that directory back from where the run "
-            f"was recorded{unless}. Nothing was written."
-        )
 
 
 def check_declared(run_id: str, commit: str | None, declared: bool | None) -> None:

@@ -18,9 +18,10 @@ from msgspec.structs import force_setattr
 from .entries import AnyEntry, Note, Step
 from .errors import WorkspaceChangedError, WorkspaceError
 from .journal import Journal
-from .kept import UNTOUCHING, Told, at_cut, bare, begun_in, died, latest, note
+from .kept import check_kept, home, kept_where
+from .noted import UNTOUCHING, Told, at_cut, bare, begun_in, died, latest, note
 from .occupied import Occupied
-from .places import check_kept, fence, fork_tree, home, make_tree, origin
+from .places import fence, fork_tree, make_tree, origin
 from .snapshots import MAX_FILE, Snapshots
 from .storage import Storage
 from .tree import Tree, fresh_indexes
@@ -154,7 +155,7 @@ def prepare(
                     f"run {run_id!r} was forked from one without a workspace, so its files are "
                     "not known. Start a new run, or leave workspace= out."
                 )
-            check_kept(storage, run_id, commit)
+            check_kept(storage, run_id, commit, entries, "go on with")
             make_tree(storage, run_id, commit, origin(storage, source.run_id, entries))
     _check(run_id, path)
     occupied = Occupied(path, run_id)
@@ -199,9 +200,9 @@ def _settled(
 ) -> Note | None:
     """Check a run's files; return what is to be recorded of them where that is new."""
     recorded, replaced = latest(entries), None
-    if workspace.differs != "keep":
-        unless = ", or use Workspace(…, differs='keep')"
-        check_kept(storage, run_id, recorded, "go on with", unless)
+    gone = recorded is not None and not tree.snapshots.has(recorded)
+    if recorded is not None and gone and workspace.differs != "keep":
+        raise _unchecked(storage, run_id, entries, recorded)
     found = now = tree.take(recorded)
     there = begun_in(entries)
     if recorded is not None and not bare(entries) and now != recorded:
@@ -241,6 +242,17 @@ def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, sessi
         ignored=workspace.ignored,
         max_file=workspace.max_file,
         hidden=hidden,
+    )
+
+
+def _unchecked(
+    storage: Storage, run_id: str, entries: Sequence[AnyEntry], recorded: str
+) -> WorkspaceError:
+    place = Snapshots(home(storage)).repository
+    return WorkspaceError(
+        f"run {run_id!r}: snapshot {recorded[:12]} is not in {place}, so its files cannot be "
+        f"checked; nothing was executed. {kept_where(storage, entries)} Or go on from the files "
+        "that are here with Workspace(…, differs='keep')."
     )
 
 

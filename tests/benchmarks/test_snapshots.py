@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from kassette_nb import LocalStorage, Workspace
-from kassette_nb.places import home
+from kassette_nb.kept import home
 from kassette_nb.workspace import watch
 from tests.benchmarks import measure
 from tests.trees import git

@@ -15,7 +15,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb.entries import Step
-from kassette_nb.places import home
+from kassette_nb.kept import home
 from kassette_nb.snapshots import Snapshots
 from tests.crash.snapshooting import seen
 

@@ -16,7 +16,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import LocalStorage, Workflow, kassette
-from kassette_nb.places import home
+from kassette_nb.kept import home
 from kassette_nb.workflow import registry
 from tests.trees import git, repository
 
@@ -323,7 +323,7 @@ def test_a_fork_whose_snapshots_are_gone_says_so_when_it_goes_on(
     if differs == "keep":
         assert wf.start_sync(run_id=made).status == "success"
         return
-    with pytest.raises(kb.errors.WorkspaceError, match=r"cannot go on .* is not in .*snapshots"):
+    with pytest.raises(kb.errors.WorkspaceError, match=r"is not in .*snapshots\.git"):
         wf.start_sync(run_id=made)
 
 

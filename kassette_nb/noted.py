@@ -63,7 +63,7 @@ def latest(entries: Sequence[AnyEntry]) -> str | None:
     return next(filter(None, map(commit_of, reversed(entries))), None)
 
 
-def at_cut(run_id: str, entries: Sequence[AnyEntry], cut: int) -> str | None:
+def at_cut(run_id: str, entries: Sequence[AnyEntry], cut: int, asked: str = "fork") -> str | None:
     """Return the snapshot of the files as they were before the entry ``cut``.
 
     Returns:
@@ -75,7 +75,7 @@ def at_cut(run_id: str, entries: Sequence[AnyEntry], cut: int) -> str | None:
     first = next(filter(None, map(commit_of, entries)), None)
     without = bare(entries[:cut])
     if first is not None and without is not None:
-        raise _no_snapshot(run_id, entries, without)
+        raise _no_snapshot(run_id, entries, without, asked)
     # Before the first one stands nothing that could have changed a file.
     return latest(entries[:cut]) or first
 
@@ -91,13 +91,13 @@ def bare(entries: Sequence[AnyEntry]) -> Step | None:
     return found
 
 
-def _no_snapshot(run_id: str, entries: Sequence[AnyEntry], without: Step) -> WorkspaceError:
+def _no_snapshot(run_id: str, entries: Sequence[AnyEntry], without: Step, asked: str) -> WorkspaceError:
     later = iter(entries[without.offset + 1 :])
     found = next((e for e in later if commit_of(e) is not None), None)
     after = next((e for e in later if isinstance(e, Step)), None) if found else None
     or_later = f", or at={after.step_id!r}" if after is not None else ""
     return WorkspaceError(
-        f"cannot fork run {run_id!r} there: step {without.step_id!r} was recorded without a "
+        f"cannot {asked} run {run_id!r} there: step {without.step_id!r} was recorded without a "
         f"snapshot of the files. Use at={without.step_id!r}, which runs it again{or_later}. "
         "Nothing was written."
     )
