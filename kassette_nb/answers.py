@@ -20,7 +20,14 @@ from .values import JSON
 
 
 def answer(
-    run_id: str, state: RunState, event: str, value: JSON, by: str | None, note: str | None
+    run_id: str,
+    state: RunState,
+    event: str,
+    value: JSON,
+    by: str | None,
+    note: str | None,
+    *,
+    exact: bool = False,
 ) -> Resume:
     """Return the entry that answers a question of a run; the caller holds it and appends.
 
@@ -33,7 +40,7 @@ def answer(
             the answer names an attempt that is not the one in doubt.
         JournalValueError: The value does not survive JSON or does not fit the schema.
     """
-    question = find_question(run_id, state, event)
+    question = find_question(run_id, state, event, exact=exact)
     encoded = values.encode(value, what=f"answer to {question.step_id!r}")
     said = values.decode(encoded)
     if question.event == IN_DOUBT and isinstance(said, dict) and "attempt" in said:
@@ -51,13 +58,15 @@ def answer(
     )
 
 
-def find_question(run_id: str, state: RunState, event: str) -> Pending:
+def find_question(run_id: str, state: RunState, event: str, *, exact: bool = False) -> Pending:
     """Return the pending suspension that an answer to ``event`` is for.
 
     Args:
         run_id: The run, for errors.
         state: Its state.
         event: The event's name, or the step id of the suspension.
+        exact: An answered question's step id does not mean a later question of the same name, so
+            that an answer that comes twice does not answer two.
 
     Raises:
         EventAlreadyAnsweredError: Somebody was first.
@@ -66,9 +75,13 @@ def find_question(run_id: str, state: RunState, event: str) -> Pending:
     """
     questions = _open(state)
     found = [q for q in questions if event in (q.step_id, q.event)]
-    exact = [q for q in found if q.step_id == event]
-    if len(found) == 1 or exact:
-        return (exact or found)[0]
+    named = [q for q in found if q.step_id == event]
+    if named:
+        return named[0]
+    if exact and any(decision.step_id == event for decision in state.decisions):
+        refuse_answered(run_id, state, event)
+    if len(found) == 1:
+        return found[0]
     pending = tuple(q.step_id for q in questions)
     if found:
         raise EventMismatchError(
@@ -140,6 +153,16 @@ def asked(state: RunState, question: Pending) -> bool:
     return any(question.step_id == wait.step_id for wait in state.waits)
 
 
+def recorded(state: RunState, event: str, value: JSON, by: str | None) -> bool:
+    """Tell whether this very answer, by the same person, is on record."""
+    said = values.decode(values.encode(value, what=f"answer to {event!r}"))
+    given = [decision for decision in state.decisions if decision.step_id == event]
+    return any(
+        decision.by == (by or None) and values.same(said, values.decode(decision.value))
+        for decision in given or [one for one in state.decisions if one.event == event]
+    )
+
+
 def refuse_plain(run_id: str, question: Pending) -> None:
     """Refuse a yes or no where neither is an answer.
 
@@ -177,17 +200,19 @@ def refuse_answered(run_id: str, state: RunState, event: str) -> None:
     Raises:
         EventAlreadyAnsweredError: With the facts of the answer that won.
     """
-    for decision in reversed(state.decisions):
-        if event in (decision.step_id, decision.event):
-            raise EventAlreadyAnsweredError(
-                f"{event!r} of run {run_id!r} was answered first by {decision.by or 'somebody'} "
-                f"at {decision.at} (entry {decision.offset}); this answer was not recorded.",
-                run_id=run_id,
-                event=event,
-                by=decision.by,
-                at=decision.at,
-                value=values.decode(decision.value),
-            )
+    found = [one for one in state.decisions if event in (one.step_id, one.event)]
+    if not found:
+        return
+    decision = ([one for one in found if one.step_id == event] or found)[-1]
+    raise EventAlreadyAnsweredError(
+        f"{event!r} of run {run_id!r} was answered first by {decision.by or 'somebody'} "
+        f"at {decision.at} (entry {decision.offset}); this answer was not recorded.",
+        run_id=run_id,
+        event=event,
+        by=decision.by,
+        at=decision.at,
+        value=values.decode(decision.value),
+    )
 
 
 def refuse_ended(run_id: str, state: RunState) -> None:

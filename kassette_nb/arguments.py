@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import values
-from .errors import MetadataMismatchError
+from .errors import ArgumentError, MetadataMismatchError
 from .journal import Journal
 from .values import JSON
 
@@ -37,23 +37,27 @@ class Arguments:
         self._signature = signature.replace(parameters=parameters[1:])
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return by name what a caller gave, without defaults."""
+        """Return by name what a caller gave, without defaults.
+
+        Raises:
+            ArgumentError: One is unknown, or there are too many.
+        """
         try:
             return dict(self._signature.bind_partial(*args, **kwargs).arguments)
         except TypeError as problem:
-            raise TypeError(f"workflow {self.name!r}: {problem}") from None
+            raise self._unfit(problem) from None
 
     def new(self, given: Mapping[str, Any], limit: int) -> dict[str, JSON]:
         """Return the whole input of a new run, defaults included, as replay will see it.
 
         Raises:
-            TypeError: An argument is missing.
+            ArgumentError: An argument is missing.
             JournalValueError: One does not survive JSON.
         """
         try:
             bound = self._signature.bind(**given)
         except TypeError as problem:
-            raise TypeError(f"workflow {self.name!r}: {problem}") from None
+            raise self._unfit(problem) from None
         bound.apply_defaults()
         what = f"arguments of workflow {self.name!r}"
         decoded: dict[str, JSON] = values.decode(
@@ -85,6 +89,13 @@ class Arguments:
             if name not in metadata or not values.same(wanted, metadata[name]):
                 raise _mismatch(run_id, f"argument {name!r}", metadata.get(name), wanted)
         return metadata
+
+    def _unfit(self, problem: TypeError) -> ArgumentError:
+        takes = ", ".join(self._signature.parameters) or "none"
+        return ArgumentError(
+            f"workflow {self.name!r}: {problem}; its arguments are: {takes}. Nothing was executed.",
+            workflow=self.name,
+        )
 
 
 def _mismatch(run_id: str, what: str, recorded: object, given: object) -> MetadataMismatchError:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from .entries import AnyEntry, Payload, Resume, Start, Step, Suspend
 from .errors import BudgetExceededError, JournalValueError
 from .state import BUDGET, Spend
+from .usage import unpriced, warn
 
 #: The exact kinds that count as a step; values of the moment and sleeps cost nothing.
 _FREE = frozenset({"value", "sleep"})
@@ -41,7 +42,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
         max_steps: Recorded steps, tools and model calls, failed ones included; those that run
             count already.
         max_tokens: Input and output tokens together.
-        max_cost_usd: US dollars; calls without a known price cannot be counted and are told.
+        max_cost_usd: US dollars. Calls without a known price cannot be counted: the first one is
+            told in a warning, all of them in the question and in the panel's head; ``max_steps``
+            limits them, too.
         on_exceeded: ``"ask"`` suspends the run with the event ``budget``, whose answer is new
             limits (``{"max_cost_usd": 2}``; those not named stay, null lifts one); ``"fail"``
             ends it with `BudgetExceededError`.
@@ -160,6 +163,7 @@ class Meter:
         self.steps = 0
         self.spend = Spend()
         self._running: set[str] = set()
+        self._told = False
         self._asked = 1 if opening is None else 1 + _is_answer(opening)
         for entry in lines:
             if isinstance(entry, Step):
@@ -185,6 +189,26 @@ class Meter:
         """Count a step that has been recorded."""
         self._running.discard(step.step_id)
         self._add(step)
+        self._tell_uncounted(step)
+
+    def _tell_uncounted(self, step: Step) -> None:
+        """Warn, once a session, of spending that a limit does not see."""
+        usage = step.usage
+        if usage is None or self._told:
+            return
+        blind = []
+        if self.budget.max_cost_usd is not None and unpriced(usage):
+            blind.append("price")
+        if self.budget.max_tokens is not None and usage.output_tokens is None:
+            blind.append("number of tokens")
+        if blind:
+            self._told = True
+            warn(
+                f"run {self.run_id!r} has a budget, but what step {step.step_id!r} spent is not "
+                f"counted in it: its {' and its '.join(blind)} {'are' if blind[1:] else 'is'} not "
+                f"known (model: {usage.model or 'not told'}). Set kb.llm.prices "
+                "for the model, ask streams for their usage, or limit max_steps as well."
+            )
 
     def error(self, over: Excess) -> BudgetExceededError:
         """Return the error of a run that is to fail."""

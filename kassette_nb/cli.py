@@ -125,7 +125,7 @@ def _deciding(command: _Verb) -> _Verb:
 @click.argument("run_id")
 @_deciding
 @click.pass_obj
-def approve(storage: Storage, /, run_id: str, **who: str | None) -> None:
+def approve(storage: Storage, /, run_id: str, **who: Any) -> None:
     """Record yes as the answer; the run goes on when its code is next started."""
     _yes_or_no(runs.open(storage)[run_id], "approve", who)
 
@@ -134,7 +134,7 @@ def approve(storage: Storage, /, run_id: str, **who: str | None) -> None:
 @click.argument("run_id")
 @_deciding
 @click.pass_obj
-def reject(storage: Storage, /, run_id: str, **who: str | None) -> None:
+def reject(storage: Storage, /, run_id: str, **who: Any) -> None:
     """Record no as the answer; the run goes on when its code is next started."""
     _yes_or_no(runs.open(storage)[run_id], "reject", who)
 
@@ -144,7 +144,7 @@ def reject(storage: Storage, /, run_id: str, **who: str | None) -> None:
 @click.argument("answer")
 @_deciding
 @click.pass_obj
-def respond(storage: Storage, /, run_id: str, answer: str, **who: str | None) -> None:
+def respond(storage: Storage, /, run_id: str, answer: str, **who: Any) -> None:
     """Record ANSWER, as JSON; the run goes on when its code is next started."""
     _answered(runs.open(storage)[run_id].respond(_json("ANSWER", answer), **who))
 
@@ -163,7 +163,7 @@ def settle(
     action: str,
     value: str | None,
     attempt: int | None,
-    **who: str | None,
+    **who: Any,
 ) -> None:
     """Say what became of a tool in doubt.
 

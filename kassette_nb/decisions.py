@@ -21,11 +21,21 @@ from .verification import Verification, verify
 from .workflow import Workflow
 
 
-def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | None) -> None:
+def respond(
+    run: RunModel, value: JSON, event: str, by: str | None, note: str | None, start: bool = True
+) -> None:
     """Record an answer; where the workflow's code is loaded, go on in the background.
 
     The answer is spent only if that code still fits what is recorded: it is replayed first, with
     all live work forbidden, while the run is held. The ``resume`` line is durable on return.
+
+    Args:
+        run: The run.
+        value: The answer.
+        event: The question.
+        by: Who answers.
+        note: Why.
+        start: Go on. False records the answer alone, whether or not any code fits.
 
     Raises:
         KassetteError: See `kassette_nb.run.Run.respond`; nothing was written.
@@ -34,7 +44,7 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
     folded = run.fold()
     question = answers.find_question(run.run_id, folded, event)
     patience = lease.PATIENCE if answers.asked(folded, question) else 0.0
-    workflow = run.workflow
+    workflow = run.workflow if start else None
     try:
         hold = lease.acquire_blocking(run.storage, run.run_id, patience)
     except RunBusyError:
@@ -47,7 +57,9 @@ def respond(run: RunModel, value: JSON, event: str, by: str | None, note: str | 
         if overdue is not None:
             cancel_overdue(run.storage, journal, SystemClock(), overdue)
             answers.refuse_ended(run.run_id, run.fold())
-        entry = answers.answer(run.run_id, folded, event, value, by, note)
+        # Of the question that was looked at, not of a later one of the same name.
+        step_id = question.step_id
+        entry = answers.answer(run.run_id, folded, step_id, value, by, note, exact=True)
         if workflow is not None:
             _check_fit(workflow, run, journal)
         writer = Writer(run.storage, run.run_id, journal, SystemClock())
@@ -72,6 +84,7 @@ def settle(
     by: str | None,
     note: str | None,
     attempt: int | None = None,
+    start: bool = True,
 ) -> None:
     """Record what became of a tool in doubt; see `respond`.
 
@@ -119,11 +132,16 @@ def settle(
                 pending=tuple(doubts),
             )
         event = doubts[0]
-    respond(run, answer, event, by, note)
+    respond(run, answer, event, by, note, start)
 
 
-def go_on(run: RunModel, workflow: Workflow) -> None:
+def go_on(run: RunModel, workflow: Workflow, *, sure: bool = False) -> None:
     """Continue an interrupted or ready run in the background.
+
+    Args:
+        run: The run.
+        workflow: Its code.
+        sure: Replay it first, so that a run which the code no longer fits is refused, not begun.
 
     Raises:
         KassetteError: See `kassette_nb.run.Run.resume`; nothing was written.
@@ -132,6 +150,8 @@ def go_on(run: RunModel, workflow: Workflow) -> None:
     hold = lease.acquire_blocking(run.storage, run.run_id)
     try:
         _refuse_settled(run)  # another session may have gone on with it in between
+        if sure:
+            _check_fit(workflow, run, run.journal)
         ready = workflow.definition.ready(run.storage, run.run_id, hold, run.journal, {})
     except BaseException:
         hold.release()
@@ -157,7 +177,7 @@ def recover(run: RunModel) -> str | None:
     if overdue is None:
         if folded.status not in (state.INTERRUPTED, state.READY):
             return None
-        go_on(run, workflow)
+        go_on(run, workflow, sure=True)
         return "goes on"
     hold = lease.acquire_blocking(run.storage, run.run_id)
     try:

@@ -19,6 +19,7 @@ from .context import Context
 from .entries import Cancel, Resume, Start
 from .errors import VersionMismatchError
 from .journal import Journal, Writer
+from .kept import say_where
 from .replay import Cursor, refuse_foreign
 from .results import RunResult
 from .session import Ending, Session
@@ -136,6 +137,7 @@ class Definition(msgspec.Struct, frozen=True):
         """Check a run's files and make them ready for a session; None without a workspace."""
         if self.workspace is None:
             return None
+        say_where(storage, self.name)
         return prepare(storage, run_id, journal, self.workspace, session)
 
     def call(self, session: Session, metadata: dict[str, JSON]) -> Callable[[Any], Awaitable[Any]]:

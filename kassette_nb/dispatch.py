@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from . import blocking, state
+from . import answers, blocking, resumption, state
 from .clock import instant
 from .errors import (
+    ArgumentError,
     EventAlreadyAnsweredError,
     InvalidRunIdError,
     JournalCorruptionError,
@@ -37,7 +38,7 @@ from .workflow import Workflow
 BUSY, WEATHER, OTHER_CODE = 15.0, 5.0, 60.0
 
 _DONE = (EventAlreadyAnsweredError, TerminalRunError)
-_HOPELESS = (MetadataMismatchError, InvalidRunIdError, JournalCorruptionError)
+_HOPELESS = (ArgumentError, MetadataMismatchError, InvalidRunIdError, JournalCorruptionError)
 _CODE = (VersionMismatchError, ReplayMismatchError, JournalValueError)
 
 
@@ -66,19 +67,27 @@ class Verdict(msgspec.Struct, frozen=True):
             raise self.error
 
 
-async def handle(workflow: Workflow, run_id: str, /, *args: Any, **kwargs: Any) -> Verdict:
+async def handle(workflow: Workflow, /, run_id: str = "", *args: Any, **kwargs: Any) -> Verdict:
     """Begin a run or go on with it, on behalf of a message.
+
+    A message that is a mapping of ``run_id`` and the workflow's arguments is passed on as it is:
+    ``await handle(triage, **message)``.
 
     Args:
         workflow: The workflow; every worker that may get the message opens the same storage.
         run_id: The run that the message names. Whoever sends the message chooses it, so that one
-            sent or delivered twice begins one run.
+            sent or delivered twice begins one run. A message without one is done with, by an
+            `InvalidRunIdError`.
         args: The workflow's arguments; needed for the first delivery only.
         kwargs: Its arguments by name.
 
     Returns:
         Whether the message is done with. What has happened is durable.
+
+    Raises:
+        TypeError: ``workflow`` is none.
     """
+    _check(workflow)
     return await _judge(workflow, run_id, partial(workflow.start, *args, run_id=run_id, **kwargs))
 
 
@@ -93,20 +102,45 @@ async def handle_answer(
 ) -> Verdict:
     """Answer a suspended run and go on with it, on behalf of a message; see `Workflow.resume`.
 
+    Args:
+        workflow: The workflow.
+        run_id: The run that the message names.
+        event: The question's step id: its event's name, and where the workflow asks by one name
+            again, ``approval#2``. A message that comes twice so never answers two questions.
+        value: The answer.
+        by: Who answers.
+        note: Why, for the record.
+
     Returns:
         Whether the message is done with. One that is delivered again after its answer was
-        recorded goes on with the run.
+        recorded goes on with the run. One that came too late, since another answer (or the same,
+        by somebody else) is on record, is acknowledged with `EventAlreadyAnsweredError`.
+
+    Raises:
+        TypeError: ``workflow`` is none.
     """
-    verdict = await _judge(
-        workflow, run_id, partial(workflow.resume, run_id, event, value, by=by, note=note)
-    )
-    if isinstance(verdict.error, EventAlreadyAnsweredError):
-        # Perhaps by an earlier delivery of this message, whose worker died on the way.
-        return await handle(workflow, run_id)
-    return verdict
+    _check(workflow)
+    storage, definition = workflow.storage, workflow.definition
+
+    async def answered() -> RunResult:
+        try:
+            ready = await resumption.take(
+                definition, storage, run_id, event, value, by=by, note=note, exact=True
+            )
+        except JournalValueError as problem:
+            raise _Unfit from problem
+        except EventAlreadyAnsweredError:
+            journal = await beside(storage, read, storage, run_id)
+            if not answers.recorded(definition.fold(journal), event, value, by):
+                raise
+            # An earlier delivery of this message, whose worker may have died on the way.
+            return await workflow.start(run_id=run_id)
+        return await ready.run()
+
+    return await _judge(workflow, run_id, answered)
 
 
-def handle_sync(workflow: Workflow, run_id: str, /, *args: Any, **kwargs: Any) -> Verdict:
+def handle_sync(workflow: Workflow, /, run_id: str = "", *args: Any, **kwargs: Any) -> Verdict:
     """Do what `handle` does, from a handler that cannot await."""
     return blocking.run(lambda: handle(workflow, run_id, *args, **kwargs))
 
@@ -124,6 +158,18 @@ def handle_answer_sync(
     return blocking.run(lambda: handle_answer(workflow, run_id, event, value, by=by, note=note))
 
 
+class _Unfit(Exception):
+    """An answer that its question does not take."""
+
+
+def _check(workflow: object) -> None:
+    if not isinstance(workflow, Workflow):
+        raise TypeError(
+            f"handle takes the workflow itself, not {workflow!r}: the function that @kassette "
+            "made, imported from its module"
+        )
+
+
 async def _judge(
     workflow: Workflow, run_id: str, call: Callable[[], Awaitable[RunResult]]
 ) -> Verdict:
@@ -135,6 +181,8 @@ async def _judge(
         return Verdict(True, error=late)
     except _HOPELESS as problem:
         return Verdict(True, error=problem)
+    except _Unfit as answer:
+        return Verdict(True, error=cast(Exception, answer.__cause__))
     except RunBusyError as busy:
         return Verdict(False, error=busy, wait=BUSY)
     except _CODE as problem:

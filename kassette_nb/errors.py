@@ -8,6 +8,7 @@ Each error carries its facts as attributes, says in its message what to do next,
     ├── RunBusyError             run_id, holder
     ├── TerminalRunError         run_id, state
     │   └── RunCancelledError    run_id, state, reason
+    ├── ArgumentError            workflow
     ├── MetadataMismatchError    run_id, what, recorded, given
     ├── VersionMismatchError     run_id, recorded, given
     ├── ReplayMismatchError      run_id, offset, asked, recorded
@@ -86,6 +87,12 @@ class RunCancelledError(TerminalRunError):
     """The run was cancelled."""
 
     reason: str | None
+
+
+class ArgumentError(KassetteError, TypeError):
+    """What was given are not the workflow's arguments: one is missing, unknown or too many."""
+
+    workflow: str
 
 
 class MetadataMismatchError(KassetteError):
@@ -238,11 +245,15 @@ class Suspended(BaseException):
 
 
 class LiveForbidden(BaseException):
-    """Ends a verification at the first live act; ``asked`` says what it would have been."""
+    """Ends a verification at the first live act; ``asked`` says what it would have been.
 
-    def __init__(self, asked: str) -> None:
+    ``hint`` is what more can be told of it, if the run should not have gone live there.
+    """
+
+    def __init__(self, asked: str, hint: str = "") -> None:
         super().__init__(asked)
         self.asked = asked
+        self.hint = hint
 
 
 class SessionStopped(BaseException):

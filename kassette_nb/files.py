@@ -11,8 +11,8 @@ from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal
 from .kept import check_kept, home
-from .noted import at_cut, begun_in, commit_of, latest
 from .lease import acquire_blocking
+from .noted import at_cut, begun_in, commit_of, latest
 from .occupied import Occupied
 from .places import tree_of
 from .snapshots import Change, Snapshots

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import answers, noted, places, state, values
+from . import answers, kept, noted, places, state, values
 from .clock import SystemClock, stamp_now
 from .entries import (
     AnyEntry,
@@ -25,7 +25,6 @@ from .entries import (
 )
 from .errors import KassetteError, ReplayMismatchError
 from .journal import Journal, parse, read
-from .kept import check_kept
 from .lease import acquire_blocking
 from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
@@ -96,6 +95,7 @@ def fork_answered(
     new_run_id: str | None = None,
     label: str | None = None,
     declared: bool | None = None,
+    check: Callable[[Journal], None] | None = None,
 ) -> str:
     """Make a new run in which a question of this one has another answer.
 
@@ -108,7 +108,7 @@ def fork_answered(
         note: Why, for the record.
         new_run_id: The new run's id; by default ``<run_id>.2``, ``.3`` …
         label: A name for people.
-        declared: See `fork`.
+        check, declared: See `fork`.
 
     Returns:
         The new run's id. Its journal, the answer with it, is durable and complete.
@@ -130,6 +130,8 @@ def fork_answered(
     answer.timestamp = stamp_now(clock)
     lines = [*(source.line(n) for n in range(cut)), encode(answer)]
     lines[0] = _opening(source, cut, label, False, {})
+    if check is not None:
+        check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
     return _with_files(storage, source, cut, lines, new_run_id, declared, own_scope=True)
 
 
@@ -146,7 +148,7 @@ def _with_files(
     """Publish a fork's journal, and give it a directory of its own where its source has one."""
     run_id = source.run_id
     commit = noted.at_cut(run_id, source.entries, cut)
-    check_kept(storage, run_id, commit, source.entries)
+    kept.check_kept(storage, run_id, commit, source.entries)
     places.check_declared(run_id, commit, declared)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:

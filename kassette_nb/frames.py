@@ -71,7 +71,9 @@ def steps_frame(runs: Iterable[RunModel], *, values: bool = False) -> pd.DataFra
         ``run_id step_id name kind`` (string), ``branch`` (string; missing outside parallel
         blocks), ``session offset`` (Int64), ``started finished`` (datetime64[ms, UTC];
         ``started`` is missing where it was not recorded, or the result is not the step's own),
-        ``seconds`` (Float64), ``model`` (string), ``input_tokens output_tokens
+        ``seconds`` (Float64), ``model`` (string; of a step that asked several, their names joined
+        by a comma: its tokens and dollars are those of all, so group by it as by one of its own;
+        ``run[step_id].conversations`` has the calls), ``input_tokens output_tokens
         cached_input_tokens reasoning_tokens`` (Int64; the last two are part of the first two),
         ``first_token_seconds cost_usd`` (Float64), ``error`` (string), ``overridden
         copied`` (boolean), ``code_hash`` (string), ``bytes`` (Int64, of the result's JSON),

@@ -67,9 +67,12 @@ def _tries(storage: Storage, run_id: str, patience: float) -> Iterator[Hold | fl
             yield storage.hold(run_id, who())
         except Busy as busy:
             if time.monotonic() >= deadline:
+                dead = ""
+                if busy.within is not None:
+                    dead = f" If it has died, the run becomes free within {busy.within:g} s."
                 raise RunBusyError(
                     f"run {run_id!r} is busy: {busy.holder} holds it. Wait until that session has "
-                    "settled, or stop it.",
+                    f"settled, or stop it.{dead}",
                     run_id=run_id,
                     holder=busy.holder,
                 ) from None

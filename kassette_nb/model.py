@@ -47,16 +47,28 @@ class RunModel(Protocol):
     @property
     def workspace(self) -> Files: ...
 
+    def verify(self) -> Verification: ...
+
     def fold(self) -> RunState: ...
 
     def still(self, folded: RunState) -> AbstractContextManager[None]: ...
 
     def approve(
-        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+        self,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+        start: bool = True,
     ) -> RunModel: ...
 
     def reject(
-        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+        self,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+        start: bool = True,
     ) -> RunModel: ...
 
     def respond(
@@ -66,6 +78,7 @@ class RunModel(Protocol):
         by: str | None = None,
         note: str | None = None,
         event: str | None = None,
+        start: bool = True,
     ) -> RunModel: ...
 
     def settle(
@@ -77,6 +90,7 @@ class RunModel(Protocol):
         note: str | None = None,
         event: str | None = None,
         attempt: int | None = None,
+        start: bool = True,
     ) -> RunModel: ...
 
     def resume(self) -> RunModel: ...
@@ -94,6 +108,8 @@ class RunModel(Protocol):
         start: bool = False,
         label: str | None = None,
         new_run_id: str | None = None,
+        by: str | None = None,
+        note: str | None = None,
     ) -> RunModel: ...
 
 

@@ -31,12 +31,20 @@ class Unsettled(Protocol):
         """Tell whether a request is this call's next attempt."""
         ...
 
-    def settle(self, asked: str) -> None:
-        """Record its failure, since the workflow goes on with ``asked``.
+    def settle(self, asked: str, did: str = "went on to") -> None:
+        """Record its failure, since the workflow goes on.
+
+        Args:
+            asked: What the workflow does now …
+            did: … and in which way it came to it, for a sentence.
 
         Raises:
             KassetteError: What was read of it cannot be recorded; the session must stop.
         """
+        ...
+
+    async def leave(self) -> None:
+        """Take note that the workflow is over and reads no further; close the connection."""
         ...
 
     def abandon(self) -> None:
@@ -96,8 +104,18 @@ class ModelCalls:
             if call.ordered and (call.branch is branch or _finished(call.branch, branch.path)):
                 call.settle(asked)
 
-    def end(self, asked: str) -> Unsettled | None:
+    async def leave(self) -> None:
+        """Close the streams that the workflow has left open: what came of them becomes a note."""
+        for call in list(self._unsettled):
+            if call.ordered:
+                await call.leave()
+
+    def end(self, asked: str, did: str) -> Unsettled | None:
         """Settle all before the session's last entries.
+
+        Args:
+            asked: See `Unsettled.settle`.
+            did: The same.
 
         Returns:
             The newest of those that the workflow itself made, None if there is none.
@@ -108,7 +126,7 @@ class ModelCalls:
         last = None
         for call in list(self._unsettled):
             if call.ordered:
-                call.settle(asked)
+                call.settle(asked, did)
                 last = call
             else:
                 call.abandon()

@@ -91,7 +91,9 @@ def bare(entries: Sequence[AnyEntry]) -> Step | None:
     return found
 
 
-def _no_snapshot(run_id: str, entries: Sequence[AnyEntry], without: Step, asked: str) -> WorkspaceError:
+def _no_snapshot(
+    run_id: str, entries: Sequence[AnyEntry], without: Step, asked: str
+) -> WorkspaceError:
     later = iter(entries[without.offset + 1 :])
     found = next((e for e in later if commit_of(e) is not None), None)
     after = next((e for e in later if isinstance(e, Step)), None) if found else None

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from . import values
 from .entries import Payload, Step
 from .errors import JournalValueError
-from .llm.conversation import conversation
+from .llm.conversation import conversation, exchange
 from .text import LINE, first_line, visible
 from .values import JSON
 
@@ -22,7 +22,9 @@ def outcome(step: Step) -> str:
     if step.result is UNSET:
         return ""
     said = conversation(step)
-    return first_line(said.line) if said is not None and said.line else preview(step.result)
+    if said is not None and said.line:
+        return first_line(said.line)
+    return first_line(exchange(step) or "") or preview(step.result)
 
 
 def preview(payload: Payload) -> str:

@@ -59,6 +59,11 @@ class Recording:
         # A model call in a thread may be what goes live first.
         self._opens = threading.Lock()
 
+    @property
+    def verifies(self) -> bool:
+        """Whether nothing may go live."""
+        return self._writer is None
+
     def go_live(self, branch: str, asked: str) -> None:
         """Pass from replay to live: nothing recorded may be left over; open the session."""
         if branch in self.live:

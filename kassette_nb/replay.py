@@ -263,12 +263,18 @@ class Cursor:
     ) -> ReplayMismatchError:
         recorded = f"{branch}/{left}" if branch else left
         kind = kind or self._branches[branch].kinds.get(left, "step")
+        hint = ""
+        if kind == MODEL_CALL and not asked.startswith(MODEL_CALL):
+            hint = (
+                " Or the model is asked, but not recorded: is its client made with "
+                "kb.llm.http_client, or kb.llm.recording() on?"
+            )
         return ReplayMismatchError(
             f"run {self.run_id!r}: the code asks for {asked}, but entry {offset} recorded the "
             f"{kind} {recorded!r} there. The code has changed since, or it does not decide the "
             "same way each time (time, chance and what comes from outside belong in steps); "
             f"nothing was written. Put the code back, or fork the run at {recorded!r} and go on "
-            "with the new code.",
+            f"with the new code.{hint}",
             run_id=self.run_id,
             offset=offset,
             asked=asked,

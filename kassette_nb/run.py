@@ -143,16 +143,26 @@ class Run(Seen, Shown):
     # ------------------------------------------------------------------ acting
 
     def approve(
-        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+        self,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+        start: bool = True,
     ) -> Run:
         """Answer a question with yes; see `respond`."""
-        return self._decide(True, by, note, event)
+        return self._decide(True, by, note, event, start)
 
     def reject(
-        self, *, by: str | None = None, note: str | None = None, event: str | None = None
+        self,
+        *,
+        by: str | None = None,
+        note: str | None = None,
+        event: str | None = None,
+        start: bool = True,
     ) -> Run:
         """Answer a question with no; see `respond`."""
-        return self._decide(False, by, note, event)
+        return self._decide(False, by, note, event, start)
 
     def respond(
         self,
@@ -161,6 +171,7 @@ class Run(Seen, Shown):
         by: str | None = None,
         note: str | None = None,
         event: str | None = None,
+        start: bool = True,
     ) -> Run:
         """Answer a question. The first answer wins; the run goes on in the background.
 
@@ -169,6 +180,8 @@ class Run(Seen, Shown):
             by: Who answers; by default ``$KASSETTE_BY``, ``$JUPYTERHUB_USER`` or the OS user.
             note: Why, for the record.
             event: Which question, where several are pending.
+            start: Go on with the run. False records the answer alone, also where the code that is
+                loaded here no longer fits; the run goes on when code that fits is next started.
 
         Returns:
             This run; ``await run`` waits until it settles. The ``resume`` line is durable. Where
@@ -182,7 +195,7 @@ class Run(Seen, Shown):
             RunBusyError: Another session holds the run.
         """
         self.look_anew()
-        decisions.respond(self, value, decisions.event_of(self, event), by, note)
+        decisions.respond(self, value, decisions.event_of(self, event), by, note, start)
         return self
 
     def settle(
@@ -194,6 +207,7 @@ class Run(Seen, Shown):
         note: str | None = None,
         event: str | None = None,
         attempt: int | None = None,
+        start: bool = True,
     ) -> Run:
         """Decide what happened to a tool that may have acted in a session that died.
 
@@ -207,6 +221,7 @@ class Run(Seen, Shown):
             event: The tool's step id, where several are in doubt.
             attempt: The attempt that was looked at: if another one is in doubt by now, the
                 decision is refused.
+            start: Go on with the run; see `respond`.
 
         Returns:
             This run; ``await run`` waits until it settles. The ``resume`` line is durable.
@@ -215,7 +230,7 @@ class Run(Seen, Shown):
             KassetteError: See `respond`; ``action`` is another word; nothing is in doubt.
         """
         self.look_anew()
-        decisions.settle(self, action, value, event, by, note, attempt)
+        decisions.settle(self, action, value, event, by, note, attempt, start)
         return self
 
     def resume(self) -> Run:
@@ -259,6 +274,8 @@ class Run(Seen, Shown):
         start: bool = False,
         label: str | None = None,
         new_run_id: str | None = None,
+        by: str | None = None,
+        note: str | None = None,
     ) -> Run:
         """Make a new run from a prefix of this one; see `kassette_nb.fork.fork`.
 
@@ -269,6 +286,8 @@ class Run(Seen, Shown):
             start: Go live from there at once, in the background.
             label: A name for people.
             new_run_id: The new run's id; by default ``<this id>.2``, ``.3`` …
+            by: Who gives ``answer``; see `respond`.
+            note: Why ``answer`` is given, for the record.
 
         Returns:
             The new run; its journal is durable, and so is its directory where this run has a
@@ -285,13 +304,14 @@ class Run(Seen, Shown):
         found: list[Verification] = []
         code = self.workflow
         declared = code.definition.workspace is not None if code is not None else None
+        check = decisions.checker(code, found, start)
         if answer is UNSET:
-            check = decisions.checker(code, found, start)
             made = forks.fork(self.storage, self.run_id, at=at, override=override, check=check,
                               new_run_id=new_run_id, label=label, declared=declared)  # fmt: skip
         else:
+            by = person() if by is None else by
             made = forks.fork_answered(
-                self.storage, self.run_id, str(at), answer, by=person(),
+                self.storage, self.run_id, str(at), answer, by=by, note=note, check=check,
                 new_run_id=new_run_id, label=label, declared=declared,
             )  # fmt: skip
         run = Run(self.storage, made, self._runs)
@@ -316,12 +336,14 @@ class Run(Seen, Shown):
         run = Run(self.storage, forks.retry(self.storage, self.run_id), self._runs)
         return run.resume() if start else run
 
-    def _decide(self, yes: bool, by: str | None, note: str | None, event: str | None) -> Run:
+    def _decide(
+        self, yes: bool, by: str | None, note: str | None, event: str | None, start: bool
+    ) -> Run:
         event = decisions.event_of(self, event)
         asked = answers.find_question(self.run_id, self.fold(), event)
         answers.refuse_plain(self.run_id, asked)
         value = decisions.decision(yes, note, values.decode(asked.schema))
-        return self.respond(value, by=by, note=note, event=event)
+        return self.respond(value, by=by, note=note, event=event, start=start)
 
     async def _settled(self) -> Run:
         await decisions.settled(self)

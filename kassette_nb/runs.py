@@ -138,7 +138,8 @@ class Runs(Tabled, Mapping[str, "Run"]):
     def recover(self) -> dict[str, str]:
         """Go on with what a dead process left behind, where the code is loaded here.
 
-        Interrupted and ready runs go on in the background; runs whose question nobody answered in
+        Interrupted and ready runs are replayed, and those that the code fits go on in the
+        background; runs whose question nobody answered in
         time are cancelled. Forks that were never started, and runs that another session holds,
         are passed over.
 

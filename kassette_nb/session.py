@@ -259,6 +259,7 @@ class Session(Recording):
             except BaseException as raised:
                 problem = raised
             problem = await self.models.settled(problem, cancel=self._cancel is not None)
+            await self.models.leave()
             ends = problem is None or isinstance(problem, Exception | Suspended)
             if self._cancel is not None or (ends and self.closed is None):
                 await self._others_settled()
@@ -307,14 +308,18 @@ class Session(Recording):
         if problem is None:
             encoded = values.encode(value, what="result of the workflow", limit=self.max_payload)
             self.go_live("", "the end of the workflow")
-            self.models.end("the end of the workflow")
+            self.models.end("its end", "came to")
             ending: Complete | Failure = Complete(session=self.number, result=encoded)
         elif isinstance(problem, StepFailedError) or not isinstance(
             problem, (KassetteError, *self.transient)
         ):
             ending = failure(self.number, problem)
-            self.go_live("", f"to fail with {ending.error.name}")
-            last = self.models.end(f"the failure {ending.error.name}")
+            try:
+                self.go_live("", f"to fail with {ending.error.name}")
+                told = f"{ending.error.name}: {ending.error.message}".removesuffix(": ")
+                last = self.models.end(told, "failed with")
+            except KassetteError as unfit:
+                raise unfit from problem  # what failed is what its author looks for
             if last is not None and ending.step_id is None:
                 ending.step_id = last.step_id
         else:
@@ -332,7 +337,7 @@ class Session(Recording):
         for entry in self.suspends[:-1]:
             entry.more = True
         assert self._writer is not None, "going live comes before a suspension"
-        self.models.end("a suspension")
+        self.models.end("a suspension", "came to")
         self._writer.append(*self.suspends)
         return Ending(suspends=self.suspends)
 

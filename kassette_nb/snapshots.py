@@ -246,18 +246,28 @@ class Snapshots:
         for name, status in statuses.items():
             yield Change(status, name, *lines.get(name, (None, None)))
 
-    def diff(self, before: str, after: str, path: str | None = None) -> str:
-        """Return the difference of two snapshots as a unified diff."""
+    def diff(self, before: str, after: str, path: str | None = None, *, inside: str = "") -> str:
+        """Return the difference of two snapshots as a unified diff.
+
+        Args:
+            before: A snapshot.
+            after: Another one.
+            path: Only this file.
+            inside: Where in the tree the two are, for those of a repository inside it.
+        """
         only = ["--", f":(literal){path}"] if path else []
         out = self.run(
             "diff-tree", "-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv",
-            "--full-index", before, after, *only, what="compare two snapshots",
+            "--full-index", f"--src-prefix=a/{inside}", f"--dst-prefix=b/{inside}",
+            before, after, *only, what="compare two snapshots",
         )  # fmt: skip
         text = out.decode(errors="replace")
         ours, theirs = self.extras(before), self.extras(after)
         for inner in sorted({*ours.nested} & {*theirs.nested}):
-            if ours.nested[inner] != theirs.nested[inner]:
-                text += self.diff(ours.nested[inner], theirs.nested[inner])
+            old, new = ours.nested[inner], theirs.nested[inner]
+            if old != new and (path is None or path.startswith(f"{inner}/")):
+                below = path and path.removeprefix(f"{inner}/")
+                text += self.diff(old, new, below, inside=f"{inside}{inner}/")
         return text
 
     # ------------------------------------------------------------------------------- restoring

@@ -134,6 +134,8 @@ async def perform(
             outcome = await settle(_awaited, session, entry, call, options)
     finally:
         running.set(outer)
+    if tally.open:
+        await tally.release()
     fill(session, entry, tally, options, outcome)
 
 
@@ -270,6 +272,7 @@ def fill(session: Session, entry: Step, tally: Tally, options: Options, outcome:
         raise error  # an interruption, weather, or a refusal of ours: nothing this step did
     else:
         entry.error = told(error)
+    tally.left()
     entry.usage = tally.total(spent)
     if tally.seen and entry.kind == "step":
         entry.kind = "llm"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Awaitable
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -80,6 +83,27 @@ def _refused(name: str, reason: str) -> JournalValueError:
     )
 
 
+def warn(message: str) -> None:
+    """Tell that spending cannot be counted, where a warning can be heard without harm.
+
+    Where warnings are errors it is silent: an answer that is paid for is not lost for it.
+    """
+    with suppress(RuntimeWarning):
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+class Watched(Protocol):
+    """A model call inside a step whose answer is still being read."""
+
+    def left(self) -> None:
+        """Take note that nobody reads on: the step has come to its end."""
+        ...
+
+    def release(self) -> Awaitable[None] | None:
+        """Close the connection; what is returned is to be awaited."""
+        ...
+
+
 class Tally:
     """What the step that is running has spent so far; see `running`.
 
@@ -90,15 +114,17 @@ class Tally:
         usages: What the function told.
         seen: What the model calls made inside spent, as their answers say.
         calls: The same calls for people to read: request, answer, usage.
+        open: Those whose answers are still being read.
     """
 
-    __slots__ = ("calls", "seen", "session", "usages")
+    __slots__ = ("calls", "open", "seen", "session", "usages")
 
     def __init__(self, session: object) -> None:
         self.session = session
         self.usages: list[Usage] = []
         self.seen: list[Usage] = []
         self.calls: list[Any] = []
+        self.open: list[Watched] = []
 
     def add(self, usage: Usage) -> None:
         """Count one more usage; from any thread.
@@ -108,6 +134,21 @@ class Tally:
         """
         check(usage)
         self.usages.append(usage)
+
+    def left(self) -> list[Watched]:
+        """Take note that the step's function reads no further; return what it left open."""
+        found = list(self.open)
+        for call in found:
+            call.left()
+        return found
+
+    async def release(self) -> None:
+        """Do that, and close the connections that were left open."""
+        for call in self.left():
+            with suppress(Exception):  # the network's; nobody reads on
+                closing = call.release()
+                if closing is not None:
+                    await closing
 
     def total(self, returned: Usage | None) -> Usage | None:
         """Return the sum with what came with the value; None where nothing was spent.

@@ -25,6 +25,10 @@ MAX_PAYLOAD = 16 * 1024 * 1024
 MAX_DEPTH = 200
 
 #: What to write instead, for the types that people meet first.
+_DUMPED = (
+    "; return its .model_dump(), or declare it: ctx.with_options(returns=…). A model's SDK can "
+    "also be called by the workflow itself, without a step, through kassette_nb.llm.http_client"
+)
 _HINTS = {
     "DataFrame": '; use .to_dict("records")',
     "Series": "; use .to_list()",
@@ -173,7 +177,7 @@ def _check(value: object, what: str, path: list[str | int], parents: list[int]) 
     else:
         name = kind.__qualname__
         article = "an" if name[0].lower() in "aeiou" else "a"
-        hint = _HINTS.get(name, "")
+        hint = _HINTS.get(name, _DUMPED if hasattr(kind, "model_dump") else "")
         raise refusal(
             what, path, f"is {article} {name}, which JSON cannot carry back unchanged{hint}"
         )

@@ -87,8 +87,11 @@ async def verify(definition: Definition, journal: Journal) -> Verification:
         session.cursor.go_live("", outcome[0])
         raise LiveForbidden(outcome[0])
 
+    from .llm.clients import refusing  # what no process needs that does not verify
+
     try:
-        await session.run(call)
+        with refusing():
+            await session.run(call)
     except LiveForbidden as stopped:
         if not isinstance(ending, Complete | Failure):  # open, or cancelled at whatever point
             return Verification(
@@ -102,7 +105,7 @@ async def verify(definition: Definition, journal: Journal) -> Verification:
         if outcome == [wanted] or (spent and not outcome):
             unasked = tuple(session.cursor.unasked()) if outcome else ()
             return Verification(run_id, session.replayed, unasked=unasked)
-        return Verification(run_id, session.replayed, _other_end(run_id, ending, stopped.asked))
+        return Verification(run_id, session.replayed, _other_end(run_id, ending, stopped))
     except _Mismatch as problem:
         return Verification(run_id, session.replayed, problem)
     raise AssertionError("a verification never ends by itself")
@@ -111,14 +114,19 @@ async def verify(definition: Definition, journal: Journal) -> Verification:
 def _compare(run_id: str, ending: Complete, value: object, limit: int) -> None:
     encoded = values.encode(value, what="result of the workflow", limit=limit)
     if not values.same(values.decode(encoded), values.decode(ending.result)):
-        raise _other_end(run_id, ending, "the end of the workflow with another result")
+        raise _other_end(
+            run_id, ending, LiveForbidden("the end of the workflow with another result")
+        )
 
 
-def _other_end(run_id: str, ending: Complete | Failure, asked: str) -> ReplayMismatchError:
+def _other_end(
+    run_id: str, ending: Complete | Failure, stopped: LiveForbidden
+) -> ReplayMismatchError:
+    asked = stopped.asked
     recorded = "the end" if isinstance(ending, Complete) else f"the failure {ending.error.name}"
     return ReplayMismatchError(
         f"run {run_id!r}: the code comes to {asked} where entry {ending.offset} recorded "
-        f"{recorded}. The code has changed since; nothing was written.",
+        f"{recorded}. The code has changed since; nothing was written.{stopped.hint}",
         run_id=run_id,
         offset=ending.offset,
         asked=asked,

@@ -10,18 +10,27 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from . import attempts, background, blocking, lease, recovery, results, state, verification
+from . import (
+    attempts,
+    background,
+    blocking,
+    lease,
+    recovery,
+    results,
+    resumption,
+    state,
+    verification,
+)
 from . import fork as forks
-from .answers import answer, asked, find_question, refuse_answered, refuse_ended
+from .answers import refuse_ended
 from .budget import Budget
 from .definition import Definition, cancel_overdue, live
-from .entries import Cancel, Resume
-from .errors import RunBusyError
+from .entries import Cancel
 from .journal import Journal, Writer, find, read
 from .recovery import Recovered
 from .results import RunResult
 from .runid import new_run_id
-from .storage import Hold, Storage, beside, check_run_id, open_storage
+from .storage import Storage, beside, check_run_id, open_storage
 from .values import JSON
 from .verification import Verification
 
@@ -179,12 +188,9 @@ class Workflow:
             JournalValueError: The answer does not fit.
             ReplayMismatchError: The code no longer fits; the answer was not spent.
         """
-        hold, journal, opening = await self._take_question(run_id, event, value, by, note)
-        try:
-            ready = self.definition.ready(self.storage, run_id, hold, journal, {}, opening)
-        except BaseException:
-            hold.release()
-            raise
+        ready = await resumption.take(
+            self.definition, self.storage, run_id, event, value, by=by, note=note
+        )
         return await ready.run()
 
     async def fork(
@@ -352,39 +358,6 @@ class Workflow:
         if overdue is not None:
             return cancel_overdue(self.storage, journal, self.definition.clock, overdue)
         return results.recorded(run_id, folded) if folded.status == state.SUSPENDED else journal
-
-    async def _take_question(
-        self, run_id: str, event: str, value: JSON, by: str | None, note: str | None
-    ) -> tuple[Hold, Journal, Resume]:
-        # Asked first without the lock: a late answer is told at once, and an unknown run leaves
-        # no lock file behind.
-        known = await beside(self.storage, read, self.storage, run_id)
-        folded = self.definition.fold(known)
-        question = find_question(run_id, folded, event)
-        try:
-            patience = lease.PATIENCE if asked(folded, question) else 0.0
-            hold = await lease.acquire(self.storage, run_id, patience)
-        except RunBusyError:
-            # Whoever was first may still be running on the answer.
-            known = await beside(self.storage, read, self.storage, run_id)
-            refuse_answered(run_id, self.definition.fold(known), event)
-            raise
-        try:
-            journal = await beside(self.storage, self._answerable, run_id, known)
-            folded = self.definition.fold(journal)
-            return hold, journal, answer(run_id, folded, event, value, by, note)
-        except BaseException:
-            hold.release()
-            raise
-
-    def _answerable(self, run_id: str, known: Journal) -> Journal:
-        """Return a held run's journal; cancel it where nobody answered in time."""
-        journal = find(self.storage, run_id, known) or read(self.storage, run_id)
-        overdue = self.definition.overdue(journal)
-        if overdue is not None:
-            cancel_overdue(self.storage, journal, self.definition.clock, overdue)
-            refuse_ended(run_id, self.definition.fold(read(self.storage, run_id)))
-        return journal
 
 
 def _rebuilt(definition: Definition, where: str) -> Workflow:

@@ -4,8 +4,10 @@
     client = AsyncAnthropic(http_client=kb.llm.async_http_client(anthropic))
     with kb.llm.recording(): …     # clients that somebody else makes
 
-A model call made by a workflow is a step of kind ``llm``. Its id is ``llm``, ``llm#2`` … in the
-order of its branch, or ``llm@<hash of the request>`` where another task or thread makes it.
+What a workflow itself asks with such a client is a step of kind ``llm``, a list of models as well;
+`recording` takes only what looks like a call of a model, or the hosts that it is given. The id is
+``llm``, ``llm#2`` … in the order of the branch, or ``llm@<hash of the request>`` where another
+task or thread makes it.
 Request headers are never written.
 """
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Literal, Protocol
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -29,6 +29,21 @@ from .wire import Answer, Ending, kept_headers
 MESSAGE = 500
 State = Literal["asked", "streaming", "failed", "redirected", "incomplete", "settled"]
 Written = Awaitable[None] | None
+#: What the cure is, wherever a stream was not read to its end.
+CURE = "Read streams to their end, make the same request again, or call the model inside a step."
+
+#: Why a stream is not whole.
+CUT = "it ended without its last event: the connection was cut"
+CLOSED = "it was closed before its end"
+LEFT = "it was left before its end"
+
+
+class Stream(Protocol):
+    """A stream whose connection can be closed."""
+
+    def release(self) -> Awaitable[None] | None:
+        """Close it; what is returned is to be awaited."""
+        ...
 
 
 @contextmanager
@@ -85,6 +100,8 @@ class ModelCall:
         self._why = ""
         self._answer = Answer(200, {}, [])
         self._ending = Ending("")
+        #: What the reader reads, once the answer comes in pieces.
+        self.stream: Stream | None = None
         # A thread may read a stream to its end while the session ends.
         self._lock = threading.RLock()
 
@@ -167,17 +184,17 @@ class ModelCall:
 
     def ended(self) -> Written:
         """Take note that the server sends nothing more."""
-        return self._ended(True, "it ended without its last event: the connection was cut")
+        return self._ended(True, CUT)
 
     def closed(self) -> Written:
         """Take note that the workflow reads no further."""
-        return self._ended(False, "it was closed before its end")
+        return self._ended(False, CLOSED)
 
     def cut(self, error: BaseException) -> None:
         """Take note that the stream broke."""
         with self._lock:
             if self._state == "streaming":
-                self._incomplete(f"it broke: {type(error).__name__}: {error}".rstrip(": "))
+                self._incomplete(broken(error))
 
     def _ended(self, cleanly: bool, why: str) -> Written:
         with self._lock:
@@ -208,29 +225,43 @@ class ModelCall:
 
     # -------------------------------------------------------------------------- its line
 
-    def settle(self, asked: str) -> None:
+    def settle(self, asked: str, did: str = "went on to") -> None:
         """Record the failure that the workflow has to do with; see `Unsettled.settle`."""
         with self._lock:
             run = f"run {self._session.run_id!r}"
             if self._state == "streaming":
+                self._incomplete(f"the workflow {did} {asked} before its end")
                 raise ConcurrentUseError(
-                    f"{run}: {asked} was called while the stream of {self} is still open. What "
-                    "comes of it would not be recorded in order: read it to its end first.",
+                    f"{run}: the workflow {did} {asked} while the stream of {self} is still open. "
+                    "What comes of it would not be recorded in order: read it to its end first (a "
+                    "loop that is left by `break` leaves it open), or call the model inside a "
+                    "step. The run is open; started again, it asks the model once more.",
                     run_id=self._session.run_id,
                     asked=asked,
                 )
             if self._state == "incomplete":
                 raise InterruptedRunError(
-                    f"{run}: the workflow went on to {asked}, but the stream of {self} is not "
-                    f"whole ({self._why}). What was read of it is not recorded, so a replay could "
-                    "not hand it back. Read streams to their end, make the same request again, or "
-                    "call the model inside a step. The run is open; start it again to continue.",
+                    f"{run}: the workflow {did} {asked} while the stream of {self} is not whole "
+                    f"({self._why}). What was read of it is kept as a note and not as an answer, "
+                    f"so a replay could not hand it back. {CURE} The run is open; started again, "
+                    "it asks the model once more.",
                     run_id=self._session.run_id,
                 )
             self._session.models.remove(self)
             if self._state in ("failed", "redirected"):
                 self._state = "settled"
                 self._session.record_now(self._entry(error=self._failure))
+
+    async def leave(self) -> None:
+        """Close a stream that the workflow has left open."""
+        with self._lock:
+            if self._state == "streaming":
+                self._incomplete(LEFT)
+        if self.stream is not None:
+            with suppress(Exception):  # the network's; nobody reads on
+                closing = self.stream.release()
+                if closing is not None:
+                    await closing
 
     def abandon(self) -> None:
         """Settle a call of another task before the session ends."""
@@ -280,6 +311,11 @@ class ModelCall:
             self._session.record_now(note)
         except KassetteError as problem:
             self._session.close(problem)
+
+
+def broken(error: BaseException) -> str:
+    """Return why a stream is not whole that an error has ended."""
+    return f"it broke: {type(error).__name__}: {error}".rstrip(": ")
 
 
 def _shortened(content: bytes) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
+from .refusing import AsyncRefuser, SyncRefuser, verified
 from .request import Request
 from .spending import looks_like_a_model
 from .transport import AsyncRecorder, Recorder, SyncRecorder, Wanted
@@ -26,7 +28,7 @@ def http_client(sdk: ModuleType, /, *, paced: bool = False, **options: Any) -> A
     ``OpenAI(http_client=http_client(openai))``. A call made by the workflow itself is a step of
     kind ``llm``: live once, replayed without the network ever after. One made inside a step
     passes through, and its usage is added to the step. Outside of workflows it is an ordinary
-    client. All that is asked with it is recorded, a list of models as well.
+    client. All that the workflow asks with it is recorded, a list of models as well.
 
     Args:
         sdk: The SDK's module (its own defaults for limits and timeouts are kept), or ``httpx`` or
@@ -94,13 +96,13 @@ _users = 0
 _found: list[tuple[Any, Any, Any]] = []
 
 
-@contextmanager
-def recording(hosts: Iterable[str] | None = None, *, paced: bool = False) -> Iterator[None]:
+class recording:  # it reads as a verb: with recording():
     """Record the model calls of every client of httpx and httpx2, whoever made it.
 
     It holds for the code inside the ``with`` and for tasks and threads that it starts, also for
-    workflows started there; put it into the workflow's own function if others continue its runs.
-    Other code of the process is not touched, and afterwards the libraries are as they were.
+    workflows started there; put it into the workflow's own function, so that whoever continues or
+    verifies its runs records and replays, too. Other code of the process is not touched, and
+    afterwards the libraries are as they were. Without ``with`` it does nothing, and says so.
 
     Args:
         hosts: Record all calls to these hosts (``"api.openai.com"``), and only these; by default
@@ -111,21 +113,48 @@ def recording(hosts: Iterable[str] | None = None, *, paced: bool = False) -> Ite
     Raises:
         TypeError: ``hosts`` is one text.
     """
-    if isinstance(hosts, str):
-        raise TypeError(f"hosts takes several names: recording([{hosts!r}])")
-    names = None if hosts is None else frozenset(host.lower() for host in hosts)
 
-    def wanted(request: Request) -> bool:
-        if names is None:
-            return looks_like_a_model(request)
-        return urlsplit(request.url).hostname in names
+    def __init__(self, hosts: Iterable[str] | None = None, *, paced: bool = False) -> None:
+        self._used = True  # what is refused here is told already
+        if isinstance(hosts, str):
+            raise TypeError(f"hosts takes several names: recording([{hosts!r}])")
+        names = None if hosts is None else frozenset(host.lower() for host in hosts)
 
+        def wanted(request: Request) -> bool:
+            if names is None:
+                return looks_like_a_model(request)
+            return urlsplit(request.url).hostname in names
+
+        self._asked = wanted, paced
+        self._tokens: list[Token[tuple[Wanted, bool] | None]] = []
+        self._used = False
+
+    def __enter__(self) -> None:
+        self._used = True
+        _install()
+        self._tokens.append(_wanted.set(self._asked))
+
+    def __exit__(self, *problem: object) -> None:
+        _wanted.reset(self._tokens.pop())
+        _remove()
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn(
+                "kb.llm.recording() was called without `with`, so nothing was recorded: write "
+                "`with kb.llm.recording(): …` inside the workflow's function",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Refuse what a workflow under verification asks over HTTP and nobody records."""
     _install()
-    token = _wanted.set((wanted, paced))
     try:
         yield
     finally:
-        _wanted.reset(token)
         _remove()
 
 
@@ -138,19 +167,22 @@ def _install() -> None:
         for name in _LIBRARIES:
             if name in sys.modules or find_spec(name) is not None:
                 library = import_module(name)
-                _patch(library.Client, SyncRecorder)
-                _patch(library.AsyncClient, AsyncRecorder)
+                _patch(library.Client, SyncRecorder, SyncRefuser)
+                _patch(library.AsyncClient, AsyncRecorder, AsyncRefuser)
 
 
-def _patch(client: Any, recorder: type[Recorder]) -> None:
+def _patch(client: Any, recorder: type[Recorder], refuser: type[SyncRefuser]) -> None:
     original = client._transport_for_url
 
     def transport_for_url(self: Any, url: Any) -> Any:
         inner = original(self, url)
-        asked = _wanted.get()
-        if asked is None or isinstance(inner, Recorder):
+        if isinstance(inner, Recorder):
             return inner
-        return recorder(inner, *asked)
+        here = verified()
+        if here is not None:
+            inner = refuser(here)
+        asked = _wanted.get()
+        return inner if asked is None else recorder(inner, *asked)
 
     client._transport_for_url = transport_for_url
     _found.append((client, transport_for_url, original))

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from .. import values
-from ..entries import Step
+from ..entries import Note, Step
 from ..errors import JournalValueError
 from ..values import JSON
 from .assemble import body_of
 from .request import recorded_request
 from .wire import recorded_answer
+
+#: Characters of an argument or a parameter where it only names.
+SHORT = 80
 
 
 class Message(msgspec.Struct):
@@ -24,7 +28,7 @@ class Message(msgspec.Struct):
         role: Whose: ``system``, ``user``, ``assistant``, ``tool`` …
         text: What is said, several parts on lines of their own.
         calls: The tools that it calls: name and arguments, as text.
-        name: The tool's, where one speaks and is named.
+        name: Who speaks: of a tool, the call that it answers.
     """
 
     role: str
@@ -40,13 +44,17 @@ class Conversation(msgspec.Struct):
         model: Who was asked.
         messages: All that was sent, the system's first.
         tools: The names of the tools offered.
+        schemas: The same tools as they were offered, with what they take.
+        parameters: What else was asked: temperature, limits and the like.
         answer: What came back; None where nothing was recorded.
-        finish_reason: Why the model stopped.
+        finish_reason: Why the model stopped, or why its answer is not whole.
     """
 
     model: str | None = None
     messages: list[Message] = []
     tools: list[str] = []
+    schemas: list[JSON] = []
+    parameters: dict[str, JSON] = {}
     answer: Message | None = None
     finish_reason: str | None = None
 
@@ -54,6 +62,9 @@ class Conversation(msgspec.Struct):
         parts = [_told(message) for message in self.messages]
         if self.tools:
             parts.append(f"tools offered: {', '.join(self.tools)}")
+        if self.parameters:
+            named = (f"{name} {_short(value)}" for name, value in self.parameters.items())
+            parts.append(f"parameters: {', '.join(named)}")
         if self.answer is not None:
             reason = f" ({self.finish_reason})" if self.finish_reason else ""
             parts.append(_told(self.answer, f"answer{reason}"))
@@ -66,7 +77,7 @@ class Conversation(msgspec.Struct):
         if self.answer is None:
             return ""
         calls = [f"{name}({arguments})" for name, arguments in self.answer.calls]
-        return " ".join([*self.answer.text.split(), *calls])
+        return " · ".join(filter(None, [" ".join(self.answer.text.split()), *calls]))
 
 
 def conversation(step: Step) -> Conversation | None:
@@ -94,7 +105,10 @@ def conversations(step: Step) -> list[Conversation]:
     for call in calls if isinstance(calls, list) else []:
         request = call.get("request") if isinstance(call, dict) else None
         if isinstance(request, dict):
-            made.append(read(request.get("body"), call.get("answer")))
+            told = read(request.get("body"), call.get("answer"))
+            if isinstance(call.get("incomplete"), str):
+                told.finish_reason = f"incomplete: {call['incomplete']}"
+            made.append(told)
     return made
 
 
@@ -117,22 +131,104 @@ def read(request: JSON, answer: JSON) -> Conversation:
         found.model = model if isinstance(model, str) else None
         found.messages = [*_asked(request)]
         tools = request.get("tools")
-        found.tools = [_tool(tool) for tool in tools] if isinstance(tools, list) else []
+        found.schemas = tools if isinstance(tools, list) else []
+        found.tools = [_tool(tool) for tool in found.schemas]
+        found.parameters = {k: v for k, v in request.items() if k not in _SAID}
     if isinstance(answer, dict):
         found.answer, found.finish_reason = _answered(answer)
     return found
 
 
+def exchange(step: Step) -> str | None:
+    """Return one line for what was asked of a provider and is no conversation: a list of models.
+
+    None for a conversation, and for any other step.
+    """
+    found = conversation(step)
+    if found is None or found.answer is not None or found.messages:
+        return None
+    request = recorded_request(step)
+    path = urlsplit(str(request.get("url", ""))).path
+    try:
+        status = str(recorded_answer(step.result, step.step_id).status)
+    except JournalValueError:
+        return None
+    return f"{request.get('method', '')} {path} · {status}".strip()
+
+
+def broken_off(note: Note) -> Conversation | None:
+    """Return what was said until a stream ended early; None for any other note."""
+    try:
+        data = values.decode(note.data) if note.kind == "incomplete" else None
+        if not isinstance(data, dict) or not isinstance(data.get("request"), dict):
+            return None
+        payload = msgspec.Raw(msgspec.json.encode(data.get("result")))
+        body = body_of(recorded_answer(payload, note.step_id or ""))
+    except JournalValueError:
+        return None
+    found = read(data["request"].get("body"), body)
+    found.finish_reason = f"incomplete: {data.get('reason')}"
+    return found
+
+
+_SYSTEM = ("system", "instructions", "systemInstruction")
+_MESSAGES = ("messages", "input", "contents", "prompt", "message")
+_SAID = frozenset({"model", "tools", *_SYSTEM, *_MESSAGES})
+
+
 def _asked(request: dict[str, Any]) -> Iterator[Message]:
-    for name in ("system", "instructions", "systemInstruction"):
+    for name in _SYSTEM:
         if request.get(name):
             yield Message("system", _text(request[name]))
-    for name in ("messages", "input", "contents", "prompt", "message"):
+    made: dict[str, str] = {}
+    for name in _MESSAGES:
         said = request.get(name)
         if isinstance(said, str):
             yield Message("user", said)
         elif isinstance(said, list):
-            yield from map(_message, said)
+            for one in said:
+                message = _message(one)
+                made.update(_made(one))
+                message.name = message.name or ", ".join(_answers(one, made))
+                yield message
+
+
+def _parts(said: JSON) -> list[dict[str, Any]]:
+    """Return a message with all in it that may call a tool, or answer such a call."""
+    if not isinstance(said, dict):
+        return []
+    inside = [said.get(name) for name in ("tool_calls", "content")]
+    return [said, *(p for part in inside if isinstance(part, list) for p in part if _is(p))]
+
+
+def _is(part: JSON) -> bool:
+    return isinstance(part, dict)
+
+
+def _made(said: JSON) -> dict[str, str]:
+    """Return the calls of a message by their ids, each as a person reads it."""
+    found = {}
+    for part in _parts(said):
+        called = part.get("call_id") if part.get("type") == "function_call" else part.get("id")
+        if isinstance(called, str) and ("function" in part or "name" in part):
+            name, arguments = _call(part)
+            found[called] = f"{name}({_short(arguments)})"
+    return found
+
+
+def _answers(said: JSON, made: dict[str, str]) -> Iterator[str]:
+    """Yield the calls that a message answers."""
+    for part in _parts(said):
+        named = part.get("tool_call_id") or part.get("tool_use_id")
+        if part.get("type") == "function_call_output":
+            named = part.get("call_id")
+        if isinstance(named, str):
+            yield made.get(named, named)
+
+
+def _short(value: JSON) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
 
 
 def _message(said: JSON) -> Message:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import UserDict
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,12 +25,28 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
         output: Written by it, reasoning included.
         cached_input: Read from the provider's cache; by default as ``input``.
         cache_write: Written to it; by default as ``input``.
+
+    Raises:
+        TypeError: A price is no number.
+        ValueError: It is negative, or none that can be paid.
     """
 
     input: float
     output: float
     cached_input: float | None = None
     cache_write: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            dollars = getattr(self, name)
+            if dollars is None and name in ("cached_input", "cache_write"):
+                continue
+            if isinstance(dollars, bool) or not isinstance(dollars, (int, float)):
+                raise TypeError(
+                    f"Price({name}={dollars!r}): dollars for a million tokens, a number"
+                )
+            if not math.isfinite(dollars) or dollars < 0:
+                raise ValueError(f"Price({name}={dollars!r}): a price is a number, 0 or more")
 
     def cost(self, usage: Usage) -> float | None:
         """Return the US dollars for a usage; None where it does not tell its tokens."""
@@ -44,9 +63,39 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
         return round(dollars / MILLION, 12)
 
 
+class Prices(UserDict[str, Price]):
+    """Prices by the name of the model; what is none is refused when it is set.
+
+    A dict with the fields of a `Price` becomes one.
+    """
+
+    def __setitem__(self, model: str, price: Price | Mapping[str, float]) -> None:
+        """Set the price of a model.
+
+        Raises:
+            TypeError: The model is no name, or the price none.
+            ValueError: The name is empty, or a number of the price negative.
+        """
+        if not isinstance(model, str):
+            raise TypeError(f"prices[{model!r}]: a model is named by a text")
+        if not model:
+            raise ValueError("prices['']: a model has a name")
+        if isinstance(price, Mapping):
+            try:
+                price = Price(**price)
+            except (TypeError, ValueError) as problem:
+                raise type(problem)(f"prices[{model!r}]: {problem}") from None
+        if not isinstance(price, Price):
+            raise TypeError(
+                f"prices[{model!r}] = {price!r}: give dollars for a million tokens read and "
+                "written, Price(input=…, output=…)"
+            )
+        super().__setitem__(model, price)
+
+
 #: Your own prices by the name of the model; they win over every table. Names are looked up as the
 #: answer spells them (``gpt-4o-mini-2024-07-18``), then as the request does (``gpt-4o-mini``).
-prices: dict[str, Price] = {}
+prices = Prices()
 
 _table: Any = None
 

@@ -135,6 +135,18 @@ def difference(recorded: JSON, asked: JSON) -> str:
     return "\n".join(shown)
 
 
+def unlike(one: JSON, other: JSON) -> int:
+    """Return how many characters of two requests lie between their common beginning and end."""
+    a, b = (json.dumps(v, ensure_ascii=False, sort_keys=True) for v in (one, other))
+    begins = _alike(a, b)
+    return len(a) + len(b) - 2 * (begins + _alike(a[begins:][::-1], b[begins:][::-1]))
+
+
+def _alike(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def _body(content_type: str, content: bytes) -> JSON:
     if not content:
         return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..entries import Usage
+from ..usage import warn
 from . import pricing
 from .assemble import Body
 from .request import Request
@@ -20,18 +22,35 @@ def usage_of(request: Request, body: Body | None) -> Usage | None:
         body: The answer, whole.
 
     Returns:
-        The usage, with the model that answered and what it cost as far as that is known; None
-        where the answer says nothing of it.
+        The usage, with the model that answered and what it cost as far as that is known: a model
+        that does not tell its tokens has spent an unknown number, not none. None where neither
+        the answer counts anything nor the request looks like one to a model.
     """
-    if body is None:
-        return None
-    usage = _tokens(body)
+    usage = _tokens(body or {})
     if usage is None:
-        return None
-    model = body.get("model") or body.get("modelVersion")
+        if not looks_like_a_model(request):
+            return None
+        usage = Usage()
+    model = (body or {}).get("model") or (body or {}).get("modelVersion")
     usage.model = model if isinstance(model, str) else request.model
-    usage.cost_usd = pricing.cost(usage, request.model, request.url)
+    usage.cost_usd = _dollars(usage, request)
     return usage
+
+
+def _dollars(usage: Usage, request: Request) -> float | None:
+    """Return what a call cost; whatever is wrong with a price, the answer is not lost for it."""
+    try:
+        cost = pricing.cost(usage, request.model, request.url)
+        if cost is not None and not (math.isfinite(cost) and cost >= 0):
+            raise ValueError(f"{cost!r} is no sum")
+    except Exception as problem:
+        warn(
+            f"the price of model {usage.model!r} cannot be used "
+            f"({type(problem).__name__}: {problem}); the call is recorded with its cost unknown. "
+            f"Set one: kb.llm.prices[{usage.model!r}] = kb.llm.Price(input=…, output=…)"
+        )
+        return None
+    return cost
 
 
 def _tokens(body: Body) -> Usage | None:

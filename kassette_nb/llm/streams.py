@@ -62,7 +62,11 @@ class SyncStream(Live):
             with self._sink.guard():
                 self._sink.closed()
         finally:
-            self._response.close()
+            self.release()
+
+    def release(self) -> None:
+        """Close the connection."""
+        self._response.close()
 
 
 class AsyncStream(Live):
@@ -104,7 +108,11 @@ class AsyncStream(Live):
                 if written is not None:
                     await written
         finally:
-            await self._response.aclose()
+            await self.release()
+
+    async def release(self) -> None:
+        """Close the connection."""
+        await self._response.aclose()
 
 
 class Replayed:

@@ -18,6 +18,7 @@ from ..usage import Tally, running
 from .call import ModelCall, stopping
 from .inside import Inside
 from .request import Request, request_of, without_keys
+from .spending import looks_like_a_model
 from .streams import AsyncStream, stream_class
 from .turn import beside, in_order, is_in_order, turn_comes, turn_waits
 from .wire import is_stream, recorded_answer
@@ -259,9 +260,11 @@ def _streams(asked: Request, response: Any) -> bool:
 
 
 def _tells(asked: Request, response: Any) -> bool:
-    """Tell whether an answer may say what it spent."""
+    """Tell whether an answer is a model's, or may say what it spent."""
     json = "json" in response.headers.get("content-type", "")
-    return bool(response.is_success and json) or _streams(asked, response)
+    return bool(response.is_success and (json or looks_like_a_model(asked))) or _streams(
+        asked, response
+    )
 
 
 def _close_orphan(task: asyncio.Task[Any]) -> None:
@@ -290,6 +293,7 @@ def _streamed(request: Any, response: Any, sink: ModelCall | Inside) -> Any:
     if isinstance(sink, Inside):
         sink.opened(_streams(sink.request, response))
     stream = stream_class(library, "async" if waits else "sync")(response, encoded, sink)
+    sink.stream = stream
     return library.Response(
         response.status_code, headers=headers, stream=stream, extensions=response.extensions
     )

@@ -21,11 +21,13 @@ from ..replay import MODEL_CALL
 from ..scope import Scope
 from ..session import Session
 from .call import ModelCall
-from .request import SHORT_DIGEST, Request, difference, recorded_request
+from .request import SHORT_DIGEST, Request, difference, recorded_request, unlike
 
 #: Seconds that a call beside the branch waits for the branch to have replayed what it recorded.
 PATIENCE = 30.0
 _PAUSE = 0.002
+#: So many recorded requests are compared with one that is new.
+CANDIDATES = 50
 
 Found = Step | ModelCall
 
@@ -129,10 +131,46 @@ def _go_live(call: ModelCall, here: Scope) -> None:
     try:
         session.go_live(branch.path, str(call))
         session.afford(call.step_id)
+    except ReplayMismatchError as unfit:
+        raise _with_nearest(session, call, unfit) from None
     except (LiveForbidden, Suspended) as problem:
+        if isinstance(problem, LiveForbidden):
+            problem.hint = _nearest(session, call)
         # Outside of a guard, and perhaps wrapped in a group before it reaches the branch.
         branch.closed = branch.closed or problem
         raise
+
+
+def _with_nearest(
+    session: Session, call: ModelCall, unfit: ReplayMismatchError
+) -> ReplayMismatchError:
+    return ReplayMismatchError(
+        f"{unfit}{_nearest(session, call)}",
+        run_id=unfit.run_id,
+        offset=unfit.offset,
+        asked=unfit.asked,
+        recorded=unfit.recorded,
+    )
+
+
+def _nearest(session: Session, call: ModelCall) -> str:
+    """Return how a call matched by its request differs from the recorded one most like it.
+
+    A changed request has another id, so that nothing is recorded in its place; what the code has
+    not asked for so far tells what it was before.
+    """
+    stem = call.step_id.rpartition("@")[0]
+    left = [i for i in session.cursor.unasked() if i.rpartition("@")[0] == stem][:CANDIDATES]
+    if not left:
+        return ""
+    asked = call.request.recorded()
+    requests = {i: recorded_request(session.cursor.steps[i]) for i in left}
+    nearest = min(left, key=lambda step_id: unlike(requests[step_id], asked))
+    return (
+        f" Recorded and not asked for so far is {nearest!r} (entry "
+        f"{session.cursor.steps[nearest].offset}), the most like it. From what is recorded (-) to "
+        f"what is asked now (+):\n{difference(requests[nearest], asked)}"
+    )
 
 
 def _refuse_closed(session: Session, branch: Branch) -> None:

@@ -12,11 +12,20 @@ from typing import Any
 import msgspec
 
 from .. import values
+from ..decisions import decision
 from ..entries import AnyEntry, Intent, Step, Suspend
-from ..errors import JournalValueError, KassetteError, ReplayMismatchError
+from ..errors import (
+    JournalValueError,
+    KassetteError,
+    MetadataMismatchError,
+    ReplayMismatchError,
+    VersionMismatchError,
+    WorkspaceChangedError,
+)
 from ..model import RunModel
+from ..text import visible
 from ..values import JSON
-from . import code, forms
+from . import code, forms, ways
 
 Message = dict[str, Any]
 
@@ -33,11 +42,10 @@ def act(run: RunModel, message: Message, send: Callable[[Message], None]) -> Non
     send({"type": "acted", "n": number, "phase": "received"})
     try:
         reply = _VERBS[verb](run, message) if verb in _VERBS else _unknown(verb)
-    except ReplayMismatchError as refusal:
+    except _UNFIT as refusal:
         reply = {"phase": "refused", "text": str(refusal)}
-        if refusal.offset is not None and verb in _ANSWERS:
-            # The way on for a run that the code has grown away from.
-            reply["fork_at"] = refusal.offset
+        if verb in _ANSWERS and message.get("start", True) and not message.get("fork"):
+            reply["ways"] = ways.for_answer(run, message, refusal, lambda m: line(run, m))
     except KassetteError as refusal:
         reply = {"phase": "refused", "text": str(refusal)}
     except Exception as problem:
@@ -55,19 +63,21 @@ def line(run: RunModel, message: Message) -> str | None:
     target = code.run(run.storage.url, run.run_id)
     event, by, note = (_text(message, name) or None for name in ("id", "by", "note"))
     verb = str(message.get("verb"))
+    signed: dict[str, JSON] = {"by": by, "note": note, "event": event}
+    signed["start"] = None if _start(message) else False
     try:
+        if message.get("fork"):
+            value = _given(run, message)
+            return code.call(target, "fork", at=event, answer=value, by=by, note=note, start=True)
         if verb in ("approve", "reject"):
-            return code.call(target, verb, by=by, note=note, event=event)
+            return code.call(target, verb, **signed)
         if verb == "respond":
-            value = _answer(run, message)
-            return code.call(target, "respond", value, by=by, note=note, event=event)
+            return code.call(target, "respond", _answer(run, message), **signed)
         if verb in ("fork", "other"):
             return _fork_line(run, target, message)
         if verb == "settle":
-            seen = _attempt(message)
-            return code.call(
-                target, "settle", *_outcome(message), by=by, note=note, event=event, attempt=seen
-            )
+            signed["attempt"] = _attempt(message)
+            return code.call(target, "settle", *_outcome(message), **signed)
     except KassetteError:
         return None
     return None
@@ -94,16 +104,57 @@ def _step_id(entry: AnyEntry) -> str | int:
 
 
 def _decide(run: RunModel, message: Message) -> Message:
+    if message.get("fork"):
+        return _answer_in_fork(run, message)
     decide = run.approve if message["verb"] == "approve" else run.reject
-    decide(by=_text(message, "by"), note=_text(message, "note"), event=_text(message, "id"))
+    by, note, event = (_text(message, name) for name in ("by", "note", "id"))
+    decide(by=by, note=note, event=event, start=_start(message))
     return {"phase": "done", "text": f"{message['verb']}: recorded"}
 
 
 def _respond(run: RunModel, message: Message) -> Message:
+    if message.get("fork"):
+        return _answer_in_fork(run, message)
     value = _answer(run, message)
-    event = _text(message, "id")
-    run.respond(value, by=_text(message, "by"), note=_text(message, "note"), event=event)
+    by, note, event = (_text(message, name) for name in ("by", "note", "id"))
+    run.respond(value, by=by, note=note, event=event, start=_start(message))
     return {"phase": "done", "text": "answer recorded"}
+
+
+def _answer_in_fork(run: RunModel, message: Message) -> Message:
+    by, note, event = (_text(message, name) for name in ("by", "note", "id"))
+    made = run.fork(at=event, answer=_given(run, message), by=by, note=note or None, start=True)
+    return _made(made, True)
+
+
+def _start(message: Message) -> bool:
+    """Return whether the run is to go on with an answer, or only to have it recorded."""
+    return message.get("start") is not False
+
+
+def _given(run: RunModel, message: Message) -> JSON:
+    """Return the answer that a click gives, whichever button it was."""
+    verb, event = message.get("verb"), _text(message, "id")
+    if verb not in ("approve", "reject"):
+        return _answer(run, message)
+    asked = next((q for q in run.fold().waits if q.step_id == event), None)
+    if asked is None:
+        raise KassetteError(f"{event!r} is not asked any more. Nothing was written.")
+    return decision(verb == "approve", _text(message, "note"), values.decode(asked.schema))
+
+
+def _verify(run: RunModel, message: Message) -> Message:
+    found = run.verify()
+    if found.divergence is not None:
+        reply: Message = {"phase": "differs", "text": visible(found.line)}
+        reply["ways"] = ways.for_divergence(run, found.divergence, lambda m: line(run, m))
+        return reply
+    told = [found.line, f"next is {found.next}" if found.next else "to where the record ends"]
+    if found.unasked:
+        count = len(found.unasked)
+        calls = "1 recorded model call is" if count == 1 else f"{count} recorded model calls are"
+        told.append(f"{calls} no longer asked for: {', '.join(found.unasked[:5])}")
+    return {"phase": "done", "text": visible("; ".join(told))}
 
 
 def _answer(run: RunModel, message: Message) -> JSON:
@@ -117,8 +168,8 @@ def _answer(run: RunModel, message: Message) -> JSON:
 
 def _settle(run: RunModel, message: Message) -> Message:
     event, by = _text(message, "id"), _text(message, "by")
-    note, seen = _text(message, "note"), _attempt(message)
-    run.settle(*_outcome(message), event=event, by=by, note=note, attempt=seen)
+    note, seen, start = _text(message, "note"), _attempt(message), _start(message)
+    run.settle(*_outcome(message), event=event, by=by, note=note, attempt=seen, start=start)
     return {"phase": "done", "text": "recorded"}
 
 
@@ -217,6 +268,10 @@ def _text(message: Message, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+#: The code loaded here, or the files that are there, are not those of the record.
+_UNFIT = (
+    ReplayMismatchError, VersionMismatchError, MetadataMismatchError, WorkspaceChangedError
+)  # fmt: skip
 _ANSWERS = frozenset({"approve", "reject", "respond", "settle"})
 _VERBS: dict[str, Callable[[RunModel, Message], Message]] = {
     "approve": _decide,
@@ -228,4 +283,5 @@ _VERBS: dict[str, Callable[[RunModel, Message], Message]] = {
     "retry": _retry,
     "go_on": _go_on,
     "cancel": _cancel,
+    "verify": _verify,
 }

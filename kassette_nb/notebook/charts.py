@@ -53,7 +53,8 @@ def comparison(made: Comparison) -> go.Figure:
         shared = [_rest(attempts[n], own, total) for n in order]
         figure.add_trace(
             go.Bar(
-                y=names, x=shared, orientation="h", marker_color="rgba(91,122,153,0.35)", marker_line_width=0,
+                y=names, x=shared, orientation="h", marker_color="rgba(91,122,153,0.35)",
+                marker_line_width=0,
                 name="shared prefix", hovertemplate="%{y}: %{x}<extra>shared prefix</extra>",
             ),
             1, 1,

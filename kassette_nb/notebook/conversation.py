@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET
 
 from .. import values
-from ..entries import Payload, Step
+from ..entries import Note, Payload, Step
 from ..errors import JournalValueError
 from ..llm import conversation as recorded
 from ..llm.conversation import Message
@@ -26,11 +26,11 @@ _ANSWERS = ("choices", "content", "output", "message", "candidates")
 _WRAPPERS = ("request", "body", "json", "kwargs", "args", "response")
 
 
-def conversation(entry: Step, previous: Step | None, whole: bool) -> Value | None:
+def conversation(entry: Step | Note, previous: Step | None, whole: bool) -> Value | None:
     """Return a model call as turns, or None where none can be made out.
 
     Args:
-        entry: The call.
+        entry: The call, or the note of one whose stream ended early.
         previous: The call before it on its branch: what it was sent is not new.
         whole: All of it, not only the first 20 kB.
 
@@ -72,10 +72,16 @@ def gist(entry: Step) -> str | None:
     return next((text for _, text in said if text.strip()), None)
 
 
-def _turns(entry: Step) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _turns(entry: Step | Note) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return what was sent and what came back, each as who and text."""
-    found = recorded.conversation(entry)
+    if isinstance(entry, Note):
+        found = recorded.broken_off(entry)
+        if found is None:
+            return [], []
+    else:
+        found = recorded.conversation(entry)
     if found is None:
+        assert isinstance(entry, Step), "of a note something is known by now"
         answer = _unwrapped(_decoded(entry.result), _ANSWERS)
         found = recorded.read(_unwrapped(_decoded(entry.args), _MESSAGES), answer)
     said = [found.answer] if found.answer is not None else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from msgspec import UNSET
@@ -21,7 +22,7 @@ from ..entries import (
 )
 from ..errors import JournalValueError
 from ..journal import Journal
-from ..llm.conversation import conversations
+from ..llm.conversation import broken_off, conversations
 from ..preview import decided
 from ..recorded import intent_of
 from ..state import RunState
@@ -58,10 +59,14 @@ def part(journal: Journal, folded: RunState, offset: object, name: object, whole
         return present(entry.context, whole=whole, missing="the question carries no context")
     if isinstance(entry, Suspend):
         return _answer(folded, entry, whole)
-    if isinstance(entry, Step) and entry.kind == "llm" and entry.error is None:
-        previous = _previous_call(folded, entry)
+    if isinstance(entry, Note) or (
+        isinstance(entry, Step) and entry.kind == "llm" and entry.error is None
+    ):
+        previous = _previous_call(folded, entry) if isinstance(entry, Step) else None
         told = conversation(entry, previous, whole)
         if told is not None:
+            if isinstance(entry, Note) and (broken := broken_off(entry)) is not None:
+                told["note"] = visible(broken.finish_reason or "")
             return told
     return _result(entry, whole)
 
@@ -131,7 +136,11 @@ def _args(journal: Journal, entry: AnyEntry, whole: bool) -> Value:
     if isinstance(entry, Suspend):
         return present(entry.context, whole=whole, missing="the question carries no context")
     if isinstance(entry, Step) and (said := conversations(entry)):
-        return text_value(visible("\n\n———\n\n".join(map(str, said))), whole=whole)
+        parts = [*map(str, said)]
+        if schemas := [tool for call in said for tool in call.schemas]:
+            # Last: they are long, and a person looks for what was said.
+            parts.append(f"tools:\n{json.dumps(schemas, indent=2, ensure_ascii=False)}")
+        return text_value(visible("\n\n———\n\n".join(parts)), whole=whole)
     if isinstance(entry, Step) and entry.kind == "tool":
         entry = intent_of(journal, entry) or entry
     payload = entry.metadata if isinstance(entry, Start) else getattr(entry, "args", UNSET)

@@ -18,6 +18,8 @@ from ..model import RunModel, RunsModel
 from ..text import visible
 from . import code, forking
 from .actions import act, line
+from .aside import Aside
+from .changes import Changes
 from .detail import part
 from .follow import Follower
 from .present import nothing
@@ -66,6 +68,9 @@ class Panel:
         # Whether a page has asked for the rows; before that, messages are lost.
         self._heard = False
         self._lock = threading.RLock()
+        self._changes = Changes(run)
+        # Comparing files takes another program, and verifying runs the user's code.
+        self._comparing, self._verifying = Aside(self._failed), Aside(self._failed)
         self.follower = Follower(self, self.refresh, self._failed, run.storage)
         self.refresh()
 
@@ -160,12 +165,18 @@ class Panel:
             self.follower.here(view)
         elif kind == "gone":
             self.follower.gone(view)
+        elif kind == "file" or (kind in ("value", "more") and message.get("part") == "files"):
+            self._send({"type": "working", "offset": message.get("offset"), "part": "files"})
+            answer = self._changes.asked(message)
+            self._comparing.do(lambda: self._send(answer()))
         elif kind in ("value", "more"):
             self._send(self._answer(message, whole=kind == "more"))
         elif kind == "search":
             self._send(self._search(str(message.get("text", ""))))
         elif kind == "line":
             self._send({"type": "line", "n": message.get("n"), "text": line(self.run, message)})
+        elif kind == "act" and message.get("verb") == "verify":
+            self._verifying.do(lambda: act(self.run, message, self._send))
         elif kind == "act":
             act(self.run, message, self._send)
             self._find_forks()
@@ -176,6 +187,8 @@ class Panel:
         """Stop following."""
         self.follower.stop()
         self.left()
+        self._comparing.drop()
+        self._verifying.drop()
 
     def _listen(self) -> None:
         """Take what the run prints in the background, and what it has printed for other views."""
@@ -218,7 +231,7 @@ class Panel:
         if self._heard and self._beats % 4 == 0:
             self._send({"type": "beat"})
 
-    def _failed(self, problem: Exception) -> None:
+    def _failed(self, problem: BaseException) -> None:
         self._send(
             {
                 "type": "failed",

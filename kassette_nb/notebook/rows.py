@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from .. import values
 from ..clock import instant
 from ..entries import (
     AnyEntry,
@@ -21,8 +22,9 @@ from ..entries import (
     Step,
     Suspend,
 )
+from ..errors import JournalValueError
 from ..journal import Journal
-from ..preview import decided, preview
+from ..preview import decided, outcome, preview
 from ..state import RUNNING, Events, RunState
 from ..text import first_line, visible
 from .conversation import gist
@@ -271,11 +273,19 @@ def _failed(error: ErrorInfo) -> Text:
 
 def _said(entry: Step) -> str:
     told = gist(entry)
-    return preview(entry.result) if told is None else first_line(told)
+    return outcome(entry) if told is None else first_line(told)
 
 
 def _noted(entry: Note) -> str:
-    return first_line(f"{entry.kind} {preview(entry.data)}")
+    try:
+        told = values.decode(entry.data)
+    except JournalValueError:
+        told = None
+    if not isinstance(told, dict) or "attempt" not in told:
+        return first_line(f"{entry.kind} {preview(entry.data)}")
+    parts = [f"attempt {told['attempt']}", *(told.get(n) for n in ("error", "reason", "message"))]
+    words = " · ".join(str(part) for part in parts if part)
+    return first_line(words if entry.kind == "attempt" else f"{entry.kind} {words}")
 
 
 def _answered(entry: Resume) -> str:

@@ -28,6 +28,7 @@ from ..state import (
 )
 from ..text import first_line, visible
 from . import code
+from .changes import has_files
 from .forking import limited, money, retry_text
 from .forms import bare, form
 from .present import nothing, present
@@ -76,7 +77,13 @@ def summarize(
         "copied_text": _copied(folded),
         "lanes": [visible(lane) for lane in rows.lanes],
         "total_rows": len(rows),
-        "retry_line": code.call(target, "retry", start=run.workflow is not None or None),
+        "workspace": has_files(run.journal.entries),
+        "lines": {
+            "retry": code.call(target, "retry", start=run.workflow is not None or None),
+            "go_on": code.call(target, "resume"),
+            "verify": code.call(target, "verify"),
+            "cancel": code.call(target, "cancel"),
+        },
     }
 
 
@@ -93,8 +100,8 @@ def damaged(run: RunModel, problem: Exception) -> Summary:
         "started": None, "updated": None, "as_of": stamp(SystemClock().now()),
         "place": run.storage.place, "questions": [], "doubts": [], "decisions": [],
         "ending": None, "by": "", "going_on": False, "problem": visible(str(problem)),
-        "can": dict.fromkeys(("answer", "fork", "go_on"), "the journal is damaged"),
-        "retry_line": "", "after_text": None,
+        "can": dict.fromkeys(("answer", "fork", "go_on", "verify"), "the journal is damaged"),
+        "workspace": False, "lines": {}, "after_text": None,
         "code_line": code.run(run.storage.url, run.run_id), "sessions": [], "copied": 0,
         "copied_text": "", "lanes": ["main"], "total_rows": 0,
     }  # fmt: skip
@@ -301,6 +308,7 @@ def _can(run: RunModel, folded: RunState) -> Summary:
         "fork": blocker or True,
         "start_fork": code_missing or True,
         "go_on": blocker or go_on,
+        "verify": blocker or code_missing or True,
         "retry": _can_retry(run, folded, blocker or code_missing),
         "cancel": f"the run is {folded.status}" if folded.terminal else True,
     }

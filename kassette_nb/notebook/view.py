@@ -32,6 +32,7 @@ _FILES = (
     "act.js",
     "value.js",
     "bodies.js",
+    "files.js",
     "draw.js",
     "timeline.js",
     "list.js",

@@ -48,13 +48,16 @@ def open_storage(where: Storage | str | os.PathLike[str] | None = None) -> Stora
     if where is None:
         where = os.environ.get(VARIABLE) or DEFAULT
     if isinstance(where, os.PathLike):
+        _refuse_url(os.fspath(where))
         return LocalStorage(where)
     if not isinstance(where, str):
         return where
     scheme, colon, rest = where.partition(":")
     if not colon or len(scheme) == 1:  # one letter: a Windows drive
         return LocalStorage(where)
+    scheme = scheme.lower()
     if scheme == "file":
+        _refuse_url(rest.removeprefix("//"))
         return LocalStorage(rest.removeprefix("//") or ".")
     if scheme == "memory":
         return _memories.setdefault(rest, MemoryStorage(rest))
@@ -69,3 +72,19 @@ def open_storage(where: Storage | str | os.PathLike[str] | None = None) -> Stora
         place=scheme,
         reason=f"unknown scheme {scheme!r}",
     )
+
+
+def _refuse_url(path: object) -> None:
+    """Refuse what would become a local directory named after an object store.
+
+    Raises:
+        StorageError: It is a URL; a path of it has lost one of its slashes, too.
+    """
+    scheme = str(path).partition(":/")[0].lower()
+    if ":/" in str(path) and scheme in OBJECTS:
+        raise StorageError(
+            f"{path!s} as a path would be a local directory of that name. Give the URL of an "
+            f"object store as it is, as a string: '{scheme}://bucket/prefix'.",
+            place=scheme,
+            reason="a URL given as a path",
+        )

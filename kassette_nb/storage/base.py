@@ -26,10 +26,15 @@ class Conflict(KassetteError):
 
 
 class Busy(KassetteError):
-    """Somebody else holds the run; ``holder`` says who, where that is known."""
+    """Somebody else holds the run; ``holder`` says who, where that is known.
+
+    ``within`` counts the seconds in which a holder that has died loses the run; None where that
+    takes none.
+    """
 
     run_id: str
     holder: str
+    within: float | None = None
 
 
 class Hold(Protocol):

@@ -7,17 +7,20 @@ server's error code and what to check.
 
 from __future__ import annotations
 
-import configparser
+import difflib
 import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import StorageError
+from .settings import settings
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+T = TypeVar("T")
 SCHEMES = ("s3", "gs", "az")
 #: Seconds to reach the server, for one read from the socket, and for one whole request.
 CONNECT, READ, REQUEST = "3s", "10s", "120s"
@@ -55,47 +58,110 @@ def connect(url: str, config: Mapping[str, str]) -> ObjectStore:
     Raises:
         StorageError: It cannot be made; says what is missing, never a secret.
     """
-    try:
-        from obstore.store import from_url
-    except ImportError:
-        raise StorageError(
-            f"{url} needs the package obstore: pip install 'kassette-nb[s3]'",
-            place=url,
-            reason="obstore is not installed",
-        ) from None
+    require(url)
+    from obstore.store import from_url
+
     global _used
     _used = True
-    given: dict[str, Any] = {**(_shared(url) if url.startswith("s3:") else {}), **config}
-    endpoint = given.get("endpoint") or next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
+    given, insecure = settings(url, config)
     try:
         # Its own retries are switched off: repeated inside, an applied write comes back as a
         # conflict, and whose conflict it was could not be told any more.
         options: Any = {
             "config": given or None,
             "client_options": {
-                "allow_http": endpoint.startswith("http://"),
+                "allow_http": insecure,
                 "connect_timeout": CONNECT,
                 "read_timeout": READ,
                 "timeout": REQUEST,
             },
             "retry_config": {"max_retries": 0},
         }
-        client: ObjectStore = from_url(url, **options)
+        client: ObjectStore = asked(from_url, url, **options)
         return client
     except Exception as problem:
-        first = str(problem).partition("\n")[0]
-        reason = (
-            "its account is not named" if "Account must be" in first else type(problem).__name__
-        )
+        reason = _unopened(str(problem), type(problem).__name__, config)
+    variables = {
+        "s3": "AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …",
+        "gs": "GOOGLE_APPLICATION_CREDENTIALS …",
+        "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY …",
+    }[url.partition(":")[0]]
     raise StorageError(
-        f"{url} cannot be opened: {reason}. Check the URL and the variables that configure it "
-        "(AWS_…, GOOGLE_…, AZURE_STORAGE_ACCOUNT_NAME …).",
+        f"{url} cannot be opened: {reason}. Check the URL and what configures it ({variables}).",
         place=url,
         reason=reason,
     )
 
 
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+def require(url: str) -> None:
+    """Refuse to open an object store without the package that speaks to it.
+
+    Raises:
+        StorageError: It is not installed; says how to.
+    """
+    try:
+        found = find_spec("obstore.store")
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise StorageError(
+            f"{url} needs the package obstore: pip install 'kassette-nb[s3]' (in a checkout of "
+            "kassette_nb: pip install '.[s3]')",
+            place=url,
+            reason="obstore is not installed",
+        )
+
+
+def asked(call: Callable[..., T], *args: Any, **options: Any) -> T:
+    """Call the client; what its native code breaks off with is an Exception like any other.
+
+    A panic there is a BaseException, which nothing that goes on after an error would catch.
+
+    Raises:
+        Panicked: It broke off. The text is dropped: nobody knows what it holds.
+    """
+    try:
+        return call(*args, **options)
+    except BaseException as problem:
+        if type(problem).__name__ != "PanicException":
+            raise
+    raise Panicked
+
+
+class Panicked(Exception):
+    """The client's native code broke off."""
+
+
+def _unopened(text: str, name: str, config: Mapping[str, str]) -> str:
+    first = text.partition("\n")[0]
+    if "Account must be" in first:
+        return "its account is not named"
+    unknown = re.search(r"Configuration key: '(\w+)'", first)
+    if unknown:
+        key = next((key for key in config if key.lower().endswith(unknown[1])), unknown[1])
+        near = difflib.get_close_matches(key, _KEYS, 1)
+        return f"config= has the unknown key {key!r}" + (f" ({near[0]!r}?)" if near else "")
+    return first if first.isascii() and re.fullmatch(_MISSING, first) else name
+
+
+_MISSING = r"Generic \w+ error: Missing \w+"
+#: The settings that are mistyped most, by obstore's names.
+_KEYS = (
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "endpoint",
+    "region",
+    "virtual_hosted_style_request",
+    "service_account",
+    "application_credentials",
+    "account_name",
+    "account_key",
+    "sas_token",
+    "client_id",
+    "client_secret",
+    "tenant_id",
+)
 
 
 def kind_of(problem: Exception) -> Kind:
@@ -107,7 +173,7 @@ def kind_of(problem: Exception) -> Kind:
         return "unchanged"
     if isinstance(problem, known.PreconditionError | known.AlreadyExistsError):
         return "changed"
-    if isinstance(problem, known.PermissionDeniedError | known.UnauthenticatedError):
+    if isinstance(problem, known.PermissionDeniedError | known.UnauthenticatedError | Panicked):
         return "refused"
     code = _code(text)
     if code in _CHECKS or _ELSEWHERE in text or "169.254.169.254" in text:
@@ -125,17 +191,18 @@ def kind_of(problem: Exception) -> Kind:
 _MOODS = ("408", "409", "412", "425", "429")
 
 
-def explain(problem: Exception) -> str:
+def explain(problem: Exception, scheme: str = "s3") -> str:
     """Return what happened and what to check, in words that carry nothing secret."""
     text = str(problem)
     code, status = _code(text), _STATUS.search(text)
+    if isinstance(problem, Panicked):
+        return "the client broke off: check the URL, the endpoint and the region"
     if "169.254.169.254" in text:
-        return (
-            "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-            "AWS_PROFILE for a profile of ~/.aws"
-        )
+        return _CREDENTIALS[scheme]
     if code in _CHECKS or _ELSEWHERE in text:
         return _CHECKS.get(code) or _CHECKS["PermanentRedirect"]
+    if status is not None and status[1] in ("404", "405") and not code:
+        return f"no {_SERVERS[scheme]} answers there ({status[1]}): check the endpoint and the name"
     if kind_of(problem) == "refused":
         told = " ".join(filter(None, (status[1] if status else "", code)))
         return f"the server refuses ({told or type(problem).__name__}): check the credentials"
@@ -148,68 +215,20 @@ def explain(problem: Exception) -> str:
     return "the connection broke"
 
 
+_CREDENTIALS = {
+    "s3": "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+    "AWS_PROFILE for a profile of ~/.aws",
+    "gs": "no credentials were found: set GOOGLE_APPLICATION_CREDENTIALS to the path of a key "
+    "file, or run gcloud auth application-default login",
+    "az": "no credentials were found: set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, or "
+    "AZURE_CLIENT_ID with its secret and tenant",
+}
+_SERVERS = {"s3": "S3 server", "gs": "Google Cloud Storage", "az": "Azure storage"}
+
+
 def _code(text: str) -> str:
     found = _CODE.search(text)
     return (found[1] or found[2]) if found else ""
-
-
-def _shared(url: str) -> dict[str, Any]:
-    """Return what the AWS tools' shared files say where the environment says nothing.
-
-    Source: AWS SDKs and Tools Reference Guide, shared config and credentials files.
-    """
-    environ = os.environ
-    profile = environ.get("AWS_PROFILE")
-    fixed = any(
-        environ.get(name)
-        for name in (
-            "AWS_ACCESS_KEY_ID",
-            "AWS_WEB_IDENTITY_TOKEN_FILE",
-            "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        )
-    )
-    home = os.path.expanduser("~/.aws")
-    keys = _section(environ.get("AWS_SHARED_CREDENTIALS_FILE") or f"{home}/credentials", profile)
-    settings = _section(
-        environ.get("AWS_CONFIG_FILE") or f"{home}/config",
-        f"profile {profile}" if profile and profile != "default" else None,
-    )
-    both = {**settings, **keys}
-    found: dict[str, Any] = {}
-    if not any(environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION")):
-        found["region"] = both.get("region")
-    if not any(environ.get(name) for name in _ENDPOINTS):
-        found["endpoint"] = both.get("endpoint_url")
-    if not fixed and "aws_access_key_id" in both:
-        found["access_key_id"] = both["aws_access_key_id"]
-        found["secret_access_key"] = both.get("aws_secret_access_key")
-        found["session_token"] = both.get("aws_session_token")
-    elif not fixed and profile and not both:
-        raise StorageError(
-            f"{url} cannot be opened: AWS_PROFILE names {profile!r}, which is in neither "
-            "~/.aws/credentials nor ~/.aws/config.",
-            place=url,
-            reason="unknown profile",
-        )
-    elif not fixed and any(key.startswith(("sso_", "role_", "credential_p")) for key in both):
-        raise StorageError(
-            f"{url} cannot be opened: the profile {profile or 'default'!r} signs in by SSO, a role "
-            'or a program. Put its keys into the environment first: eval "$(aws configure '
-            'export-credentials --format env)".',
-            place=url,
-            reason="a profile without keys",
-        )
-    return {key: value for key, value in found.items() if value}
-
-
-def _section(path: str, name: str | None) -> dict[str, str]:
-    parser = configparser.RawConfigParser(strict=False)
-    try:
-        parser.read(path, encoding="utf-8")
-        return dict(parser[name or "default"])
-    except (configparser.Error, UnicodeError, KeyError, OSError):
-        return {}
 
 
 # A client's threads do not live on in a forked child, and every call there would wait for them for

@@ -152,9 +152,8 @@ class ObjectHold:
             StorageError: The store refuses.
         """
         found = self._objects.get(self._key)
-        owner = self._server.living(self._key, found, measure=True)
-        if owner is not None:
-            raise self._busy(owner)
+        if self._server.living(self._key, found, measure=True) is not None:
+            raise self._busy(found)
         last = _decode(found)
         self._lease.holds = last.holds + 1 if last is not None else 1
         self._renewed = _Since()
@@ -162,8 +161,7 @@ class ObjectHold:
             self._key, found.version if found is not None else None, self._next()
         )
         if version is None:
-            first = _decode(there)
-            raise self._busy(first.owner if first is not None else "somebody else")
+            raise self._busy(there)
         self._version = version
         self._forget = forget
         threading.Thread(target=self._beat, name="kassette lease", daemon=True).start()
@@ -254,8 +252,15 @@ class ObjectHold:
         self._lease.write_id = secrets.token_hex(8)
         return msgspec.json.encode(self._lease) + b"\n"
 
-    def _busy(self, owner: str) -> Busy:
-        return Busy(f"{owner} holds run {self.run_id!r}", run_id=self.run_id, holder=owner)
+    def _busy(self, found: Object | None) -> Busy:
+        lease = _decode(found)
+        owner = lease.owner if lease is not None else "somebody else"
+        return Busy(
+            f"{owner} holds run {self.run_id!r}",
+            run_id=self.run_id,
+            holder=owner,
+            within=lease.seconds if lease is not None else None,
+        )
 
 
 class _Since:

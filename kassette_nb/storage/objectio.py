@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import StorageError
-from .clients import explain, kind_of
+from .clients import asked, explain, kind_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -62,6 +62,7 @@ class Objects:
     def __init__(self, connect: Callable[[], ObjectStore], place: str) -> None:
         self._connect = connect
         self._place = place
+        self._scheme = place.partition(":")[0]
 
     def get(
         self, key: str, since: Version | None = None, patience: float = READING
@@ -71,16 +72,16 @@ class Objects:
         Raises:
             StorageError: The server refuses, or cannot be reached for ``patience`` seconds.
         """
+        client = self._connect()
         import obstore
 
-        client = self._connect()
         options: Any = {"if_none_match": since.tag} if since is not None else None
         for again in _tries(patience):
             try:
-                found = obstore.get(client, key, options=options)
+                found = asked(obstore.get, client, key, options=options)
                 return _object(found.meta, bytes(found.bytes()))
             except Exception as problem:
-                kind, why = kind_of(problem), explain(problem)
+                kind, why = kind_of(problem), explain(problem, self._scheme)
             if kind == "missing":
                 return None
             if kind == "unchanged" and since is not None:
@@ -107,31 +108,38 @@ class Objects:
             StorageError: The server refuses, or cannot be reached for ``patience`` seconds: then
                 it is not known whether the write arrived.
         """
+        client = self._connect()
         import obstore
 
-        client = self._connect()
         mode: Any = "create"
         if expected is not None:
             mode = {"e_tag": expected.tag}
             if expected.number is not None:
                 mode["version"] = expected.number
         began = time.monotonic()
+        unknown = False
         for again in _tries(patience):
             try:
-                put = obstore.put(client, key, data, mode=mode, use_multipart=False)
+                put = asked(obstore.put, client, key, data, mode=mode, use_multipart=False)
                 return Version(str(put["e_tag"]), put["version"]), None
             except Exception as problem:
-                kind, why = kind_of(problem), explain(problem)
-            if kind == "refused":
-                raise self._error("write", key, why)
+                kind, why = kind_of(problem), explain(problem, self._scheme)
+            # Nothing can be missing for a write that makes it, unless it is the bucket.
+            if kind == "refused" or (kind == "missing" and expected is None):
+                raise self._error("write", key, why, _UNKNOWN if unknown else _UNWRITTEN)
+            unknown = True
             left = patience - (time.monotonic() - began)
-            there = self.get(key, patience=max(left, 1.0))
+            try:
+                there = self.get(key, patience=max(left, 1.0))
+            except StorageError as blind:
+                raise self._error("write", key, blind.reason, _UNKNOWN) from None
             if there is not None and there.data is not None and there.data.startswith(data):
                 return (there.version if there.size == len(data) else OVERTAKEN), None
             if (there.version if there is not None else None) != expected:
                 return None, there
             if not again:
-                raise self._error("write", key, why)
+                # It was not there a moment ago, but may still be under way.
+                raise self._error("write", key, why, _UNKNOWN)
         raise AssertionError("unreachable")
 
     def refuse_unconditional(self, key: str) -> None:
@@ -140,16 +148,16 @@ class Objects:
         Raises:
             StorageError: Two sessions could overwrite each other there.
         """
+        client = self._connect()
         import obstore
 
-        client = self._connect()
         mode: Any = {"e_tag": '"never"', "version": "1"}
         try:
-            obstore.put(client, key, b"", mode=mode, use_multipart=False)
+            asked(obstore.put, client, key, b"", mode=mode, use_multipart=False)
         except Exception as problem:
             if kind_of(problem) != "refused":
                 return  # it is not met, or weather, which the next request will meet as well
-            why = explain(problem)
+            why = explain(problem, self._scheme)
         else:
             why = (
                 "the server ignores the condition of a conditional write (If-Match), so two "
@@ -159,15 +167,15 @@ class Objects:
 
     def stamp(self, key: str, data: bytes) -> datetime:
         """Overwrite an object and return the server's time of it."""
+        client = self._connect()
         import obstore
 
-        client = self._connect()
         for again in _tries(READING):
             try:
-                obstore.put(client, key, data, use_multipart=False)
-                return obstore.head(client, key)["last_modified"]
+                asked(obstore.put, client, key, data, use_multipart=False)
+                return asked(obstore.head, client, key)["last_modified"]
             except Exception as problem:
-                kind, why = kind_of(problem), explain(problem)
+                kind, why = kind_of(problem), explain(problem, self._scheme)
             if kind == "refused" or not again:
                 raise self._error("write", key, why)
         raise AssertionError("unreachable")
@@ -179,9 +187,9 @@ class Objects:
             prefix: With its ``/``; empty for all.
             after: Only keys greater than prefix and this.
         """
+        client = self._connect()
         import obstore
 
-        client = self._connect()
         offset = f"{prefix}{after}" if after else None
         tries = _tries(READING)
         stream: Any = None
@@ -189,11 +197,11 @@ class Objects:
             try:
                 if stream is None:
                     stream = iter(
-                        obstore.list(client, prefix or None, offset=offset, chunk_size=1000)
+                        asked(obstore.list, client, prefix or None, offset=offset, chunk_size=1000)
                     )
-                page = next(stream, None)
+                page = asked(next, stream, None)
             except Exception as problem:
-                kind, why = kind_of(problem), explain(problem)
+                kind, why = kind_of(problem), explain(problem, self._scheme)
             else:
                 if page is None:
                     return
@@ -206,14 +214,17 @@ class Objects:
                 raise self._error("list", prefix, why)
             stream = None
 
-    def _error(self, verb: str, key: str, why: str) -> StorageError:
+    def _error(self, verb: str, key: str, why: str, after: str = "") -> StorageError:
         place = f"{self._place}/{key}"
-        after = (
-            "Nothing unacknowledged counts: start the run again, which goes on from what is there."
-            if verb == "write"
-            else "Nothing was changed."
-        )
+        after = after or "Nothing was changed."
         return StorageError(f"cannot {verb} {place}: {why}. {after}", place=place, reason=why)
+
+
+_UNWRITTEN = "Nothing was written."
+_UNKNOWN = (
+    "It is not known whether it was written. Start the run again: the next session sees what is "
+    "there and goes on from it."
+)
 
 
 def _tries(patience: float) -> Iterator[bool]:

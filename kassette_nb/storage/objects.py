@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import StorageError
+from ..told import tell
 from .base import Busy, Conflict, Token, check_run_id
-from .clients import SCHEMES, connect, refuse_forked
+from .clients import SCHEMES, connect, refuse_forked, require
 from .leases import LEASE, Lease, ObjectHold, ServerTime
 from .objectio import Object, Objects, Version
 
@@ -32,6 +32,7 @@ JOURNAL = "journal.jsonl"
 LARGE = 1024 * 1024
 #: Bytes of journals that are remembered between reading them and appending to them.
 REMEMBERED = 64 * 1024 * 1024
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
@@ -71,13 +72,11 @@ class ObjectStorage:
                 place=parts.scheme,
                 reason="more than a bucket and a prefix in the URL",
             )
-        if lease < 4:
-            raise StorageError(
-                f"lease={lease}: at least 4 s, since servers tell the age of an object in seconds",
-                place=url,
-                reason="too short a lease",
-            )
-        prefix = "/".join(filter(None, parts.path.split("/")))
+        bucket, names = parts.netloc, [name for name in parts.path.split("/") if name]
+        _check_names(f"{parts.scheme}://", bucket, names)
+        _check_lease(url, lease)
+        require(f"{parts.scheme}://{bucket}")
+        prefix = "/".join(names)
         self._bucket = f"{parts.scheme}://{parts.netloc}"
         self._url = f"{self._bucket}/{prefix}" if prefix else self._bucket
         self._prefix = f"{prefix}/" if prefix else ""
@@ -272,13 +271,41 @@ class ObjectStorage:
         if run_id in self._warned:
             return
         self._warned.add(run_id)
-        warnings.warn(
+        tell(
             f"the journal of run {run_id!r} has {size / 1e6:.1f} MB, and every further entry "
             f"uploads all of it again to {self._url}. Return references to large results instead "
             "of the results (a path, an object's key), split the run, or keep it in a directory "
             "(storage='file:…').",
-            UserWarning,
-            stacklevel=2,
+            self.locate(run_id),
+        )
+
+
+def _check_names(scheme: str, bucket: str, names: list[str]) -> None:
+    if not _BUCKET.match(bucket):
+        raise StorageError(
+            f"{bucket!r} is not the name of a bucket: letters, digits, '.', '_' and '-' are, as in "
+            f"{scheme}my-bucket/runs",
+            place=f"{scheme}{bucket}",
+            reason="not a bucket's name",
+        )
+    odd = next((name for name in names if name in (".", "..") or not name.isprintable()), None)
+    if odd is not None:
+        raise StorageError(
+            f"{odd!r} cannot be part of a prefix: an object store has no directories to go up in. "
+            f"Write it out, as in {scheme}{bucket}/runs",
+            place=f"{scheme}{bucket}",
+            reason="not a prefix",
+        )
+
+
+def _check_lease(url: str, lease: object) -> None:
+    number = isinstance(lease, int | float) and not isinstance(lease, bool)
+    if not number or not 4 <= lease < float("inf"):  # type: ignore[operator]  # a number
+        raise StorageError(
+            f"lease={lease!r}: a number of seconds, at least 4, since servers tell the age of an "
+            "object in seconds",
+            place=url,
+            reason="not a lease",
         )
 
 

@@ -62,7 +62,7 @@ from jupyterlab.labapp import main
 sys.exit(main())
 """
 
-Theme = Literal["light", "dark"]
+Theme = Literal["light", "dark", "dark high contrast"]
 
 
 def find_browser() -> str | None:
@@ -445,9 +445,9 @@ class Lab:
 
     def set_theme(self, theme: Theme) -> None:
         """Change Lab's theme, as the settings menu does; it stays until changed again."""
-        self.command("apputils:change-theme", {"theme": f"JupyterLab {theme.title()}"})
-        light = "true" if theme == "light" else "false"
-        self.page.locator(f'body[data-jp-theme-light="{light}"]').wait_for(
+        name = f"JupyterLab {theme.title()}"
+        self.command("apputils:change-theme", {"theme": name})
+        self.page.locator(f'body[data-jp-theme-name="{name}"]').wait_for(
             state="attached"  # its height is nil, which counts as hidden
         )
 

@@ -341,6 +341,96 @@ def test_a_tool_in_doubt_is_settled_with_its_result(lab: Lab) -> None:
     assert entries(lab, "r-doubt")[-1]["result"] == {"live": "by hand"}
 
 
+PLAIN = "await patcher.start(run_id='r-plain')\nruns['r-plain']"
+FILES = """
+import pathlib
+tree = pathlib.Path("tree")
+tree.mkdir()
+(tree / "app.py").write_text("a = 1\\n")
+
+def edit():
+    (tree / "app.py").write_text("a = 2\\n")
+    (tree / "<img src=x onerror=window.__x=1>.txt").write_text("<script>window.__x=1</script>\\n")
+    (tree / "rows\\u202e.txt").write_text("a row of some length\\n" * 2_000)
+    (tree / "picture.bin").write_bytes(bytes(3_000))
+
+@kassette(storage="runs", workspace="tree")
+async def edits(ctx):
+    await ctx.step("edit", edit)
+    for number in (3, 4):
+        await ctx.step("again", lambda: (tree / "app.py").write_text(f"a = {number}\\n"))
+    await ctx.suspend("go on")
+
+await edits.start(run_id="r-files")
+runs["r-files"]
+"""
+
+
+def test_what_a_step_changed_is_shown_as_text_and_long_files_when_opened(lab: Lab) -> None:
+    lab.open(lab.write("files.ipynb", [SETUP, FILES, PLAIN]))
+    for index in range(3):
+        lab.run_cell(index)
+    plain = lab.cell_output(2).locator(".kas")
+    expect(plain.get_by_role("tab", name="Entry")).to_be_visible()
+    assert plain.get_by_role("tab", name="Files").count() == 0, "a run without a workspace"
+    panel = lab.cell_output(1).locator(".kas")
+    panel.locator(".k-row", has_text="edit").first.click()
+    panel.get_by_role("tab", name="Files").click()
+    rows = panel.locator(".k-filerow")
+    expect(rows).to_have_count(4)
+    expect(panel.locator(".k-valuebar")).to_contain_text("4 files, +2,002 −1")
+    expect(panel.locator(".k-foot .k-code")).to_have_text(
+        "kb.open('file:runs')['r-files'].workspace.diff(None, 'edit')"
+    )
+    expect(rows.filter(has_text="app.py").locator(".k-add")).to_have_text("+a = 2")
+    expect(rows.filter(has_text="picture.bin")).to_contain_text("binary, 3.0 kB")
+    expect(rows.filter(has_text="onerror")).to_contain_text("<script>window.__x=1</script>")
+    long = rows.filter(has_text="rows\\u202e.txt")
+    expect(long.locator(".k-filebody")).to_be_hidden()
+    long.locator("summary").focus()
+    expect(panel.locator(".k-foot .k-code")).to_contain_text("'edit', 'rows\\u202e.txt')")
+    lab.page.keyboard.press("Enter")
+    long.get_by_role("button", name="show all").click()
+    expect(long.get_by_role("button", name="show all")).to_have_count(0)
+    assert long.locator(".k-add").count() == 2_000
+    for number, step in ((3, "again"), (4, "again#2")):  # alike but for what is in the file
+        panel.locator(".k-row").get_by_text(step, exact=True).click()
+        expect(panel.locator(".k-filerow .k-add")).to_have_text(f"+a = {number}")
+    assert lab.page.evaluate("typeof window.__x") == "undefined"
+    assert lab.console_errors == []
+
+
+def test_where_the_code_differs_verify_says_so_and_an_answer_can_be_recorded_alone(
+    lab: Lab,
+) -> None:
+    panel = open_panel(lab, "differs", "r-differs")
+    settle(panel)
+    panel.get_by_role("button", name="Verify").click()
+    expect(panel).to_contain_text("1 step replayed, 0 live, prefix verified")
+    panel.get_by_role("button", name="close").click()
+    lab.cell(2).locator(".cm-line").first.click()
+    lab.page.keyboard.press("Control+a")
+    lab.page.keyboard.insert_text(
+        "@kassette(storage='runs')\nasync def patcher(ctx, note='x'):\n"
+        "    await ctx.step('another plan', lambda: 1)"
+    )
+    lab.run_cell(2)
+    panel.get_by_role("button", name="Approve").click()
+    expect(panel.locator(".k-way")).to_have_count(2)
+    expect(panel.locator(".k-ways")).to_contain_text("keeps 0 steps, plan runs again live")
+    assert entries(lab, "r-differs")[-1]["type"] == "suspend", "not spent"
+    only = panel.get_by_role("button", name="Record only")
+    only.hover()
+    expect(panel.locator(".k-foot .k-code")).to_contain_text("start=False)")
+    only.click()
+    expect(panel.locator(".k-decision")).to_contain_text("approved by ana")
+    assert entries(lab, "r-differs")[-1]["type"] == "resume", "and nothing after it"
+    panel.get_by_role("button", name="Verify").click()
+    expect(panel).to_contain_text("0 steps replayed, 0 live; run 'r-differs'")
+    expect(panel.get_by_role("button", name="Fork there and run")).to_be_visible()
+    assert lab.console_errors == []
+
+
 def test_ten_thousand_steps_stand_as_soon_as_a_hundred(lab: Lab) -> None:
     began = datetime.now(UTC) - timedelta(hours=30)
     for steps in (100, 10_000):

@@ -68,6 +68,58 @@ async def report(ctx):
 
 runs["report-7"]
 """
+WORKING = """
+import pathlib
+tree = pathlib.Path("work")
+(tree / "src").mkdir(parents=True, exist_ok=True)
+(tree / "src" / "rates.py").write_text(
+    "def rate(total, n):\\n    return int(total / n)\\n\\n\\ndef mean(xs):\\n"
+    "    return rate(sum(xs), len(xs))\\n"
+)
+(tree / "notes.txt").write_text("round it?\\n")
+(tree / "fixture.bin").write_bytes(bytes(812_000))
+
+def edit(path, old, new):
+    source = tree / path
+    source.write_text(source.read_text().replace(old, new))
+    (tree / "notes.txt").unlink()
+    (tree / "src" / "test_rates.py").write_text(
+        "from rates import mean\\n\\n\\ndef test_mean():\\n    assert mean([1, 2]) == 2\\n"
+    )
+    (tree / "expected.csv").write_text("".join(f"{n},{n * n}\\n" for n in range(4_000)))
+    (tree / "fixture.bin").write_bytes(bytes(813_440))
+    (tree / "invoice\\u202efdp.exe").write_text("x")
+    return "1 line changed"
+
+@kassette(storage="demo", workspace="work", name="tidy")
+async def tidy(ctx):
+    await ctx.step("plan", lambda: "round the quotient, and test it")
+    await ctx.tool("edit", edit, path="src/rates.py", old="int(", new="round(")
+    return await ctx.suspend("merge", prompt="Merge it?")
+
+if "tidy-up" not in runs:
+    await tidy.start(run_id="tidy-up")
+runs["tidy-up"]
+"""
+GROWN = """
+@kassette(storage="demo", name="grown", version={version!r})
+async def grown(ctx):
+    rows = await ctx.step({first!r}, lambda: "12 rows")
+    return await ctx.suspend("send", prompt="Send 12 invoices?", context={{"rows": rows}})
+
+if {start}:
+    await grown.start(run_id={run_id!r})
+"""
+DIFFERS = (
+    GROWN.format(first="read", version="v1", run_id="invoices-9", start="'invoices-9' not in runs")
+    + GROWN.format(first="read-all", version="v1", run_id="", start="False")
+    + "runs['invoices-9']"
+)
+NEWER = (
+    GROWN.format(first="read", version="v1", run_id="invoices-8", start="'invoices-8' not in runs")
+    + GROWN.format(first="read", version="v2", run_id="", start="False")
+    + "runs['invoices-8']"
+)
 TRACEBACK = """\
 Traceback (most recent call last):
   File "agent.py", line 41, in migrate
@@ -129,14 +181,14 @@ def _show(lab: Lab, name: str, code: str) -> Locator:
     return view
 
 
-def _picture(lab: Lab, name: str, of: Locator) -> None:
-    for theme in THEMES:
+def _picture(lab: Lab, name: str, of: Locator, themes: tuple[Theme, ...] = THEMES) -> None:
+    for theme in themes:
         lab.set_theme(theme)
         if "kas" in (of.get_attribute("class") or "").split():
-            expect(of).to_have_attribute("data-theme", theme)
+            expect(of).to_have_attribute("data-theme", theme.split()[0])
         lab.page.mouse.move(2, 2)
         lab.page.wait_for_timeout(600)  # colours fade, and the canvas is painted in the next frame
-        lab.screenshot(f"{name}-{theme}", of)
+        lab.screenshot(f"{name}-{theme.replace(' ', '-')}", of)
     lab.set_theme("light")
 
 
@@ -196,6 +248,30 @@ def _zoomed(lab: Lab, view: Locator) -> None:
     lab.page.set_viewport_size({"width": 680, "height": 1500})
 
 
+def _files(lab: Lab, view: Locator) -> None:
+    view.locator(".k-row", has_text="edit").first.click()
+    view.get_by_role("tab", name="Files").click()
+    expect(view.locator(".k-filerow")).to_have_count(6)
+    view.evaluate("root => { root.querySelector('.k-panel').style.height = '860px'; }")
+
+
+def _narrow_files(lab: Lab, view: Locator) -> None:
+    _files(lab, view)
+    lab.page.set_viewport_size({"width": 680, "height": 1500})
+
+
+def _verify(lab: Lab, view: Locator) -> None:
+    view.get_by_role("button", name="Verify").click()
+    expect(view).to_contain_text("0 live")
+
+
+def _refused(lab: Lab, view: Locator) -> None:
+    view.page.wait_for_timeout(700)
+    view.get_by_role("button", name="Approve").click()
+    expect(view.locator(".k-way").first).to_be_visible()
+    view.get_by_role("button", name="Record only").focus()
+
+
 VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "browser": ("runs", _nothing),
     "browser-open": ("runs", _open_below),
@@ -218,6 +294,12 @@ VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "fork": ("runs['fix-timedelta.3']", _fork),
     "other": ("runs['fix-timedelta.3']", _other),
     "live": (LIVE, _nothing),
+    "files": (WORKING, _files),
+    "files-zoomed": (WORKING, _narrow_files),
+    "verify": (WORKING, _verify),
+    "verify-differs": (DIFFERS, _verify),
+    "ways": (DIFFERS, _refused),
+    "ways-fork": (NEWER, _refused),
     "stale": (STALE, _nothing),
     "hostile": ("kb.open('hostile')['xss']", _nothing),
 }
@@ -229,6 +311,36 @@ def test_a_view_is_pictured(lab: Lab, folder: Path, name: str) -> None:
     view = _show(lab, name, code)
     gesture(lab, view)
     _picture(lab, name, view)
+    assert lab.console_errors == []
+
+
+#: What is drawn with colours of our own, in themes that have few or none.
+STARK = {
+    "files": (WORKING, _files),
+    "panel": ("runs['fix-timedelta.2']", _nothing),
+    "doubt": ("runs['deploy-2.14']", _nothing),
+    "error": ("runs['migrate-orders']", _nothing),
+    "browser": ("runs", _nothing),
+    "compare": (COMPARE, _choose_a_cell),
+}
+
+
+@pytest.mark.parametrize("name", STARK)
+def test_a_view_is_pictured_in_high_contrast_and_in_forced_colours(
+    lab: Lab, folder: Path, name: str
+) -> None:
+    code, gesture = STARK[name]
+    view = _show(lab, name, code)
+    gesture(lab, view)
+    _picture(lab, name, view, ("dark high contrast",))
+    lab.page.emulate_media(contrast="more")
+    _picture(lab, f"{name}-contrast", view, ("light",))
+    lab.page.emulate_media(contrast="no-preference")
+    lab.page.emulate_media(forced_colors="active", color_scheme="light")
+    _picture(lab, f"{name}-forced", view, ("light",))
+    lab.page.emulate_media(forced_colors="active", color_scheme="dark")
+    _picture(lab, f"{name}-forced", view, ("dark",))
+    lab.page.emulate_media(forced_colors="none", color_scheme="light")
     assert lab.console_errors == []
 
 

@@ -9,8 +9,10 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import kassette
+from kassette_nb.llm.conversation import read
 from kassette_nb.notebook.matrix import ComparePanel
 from kassette_nb.notebook.panel import Panel
+from kassette_nb.notebook.rows import Rows
 from tests.llm.loopback import MODEL, Loopback
 
 SYSTEM = "Be <b>brief</b>."
@@ -80,7 +82,7 @@ def test_system_messages_tools_calls_and_answer_are_told_in_plain_form(
     assert "tools offered: look" in text
     assert '→ look({"word": "left"})' in text
     rows = list(run.steps()["result"])
-    assert rows[0].startswith('look({"word": "left"})')
+    assert rows[0] == 'look({"word": "left"}) · look({"word": "right"})'
     assert rows[1].startswith("« hello »")
     assert "<b>brief</b>" not in run.html()
 
@@ -125,3 +127,128 @@ def test_calls_inside_a_step_are_told_too(provider: Loopback, storage: kb.LocalS
         True,
         True,
     ]
+
+
+def shown(run: kb.Run, offset: int, name: str) -> dict[str, Any]:
+    """Return one part of an entry as the panel's page gets it."""
+    sent: list[dict[str, Any]] = []
+    panel = Panel(run, sent.append, lambda summary: None)
+    panel.handle({"type": "value", "offset": offset, "part": name})
+    panel.close()
+    return sent[-1]
+
+
+def test_arguments_have_the_parameters_and_what_the_tools_take(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        schema: dict[str, Any] = {"type": "object", "properties": {"word": {"type": "string"}}}
+        await provider.async_openai().chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "left"}],
+            tools=[{"type": "function", "function": {"name": "look", "parameters": schema}}],
+            temperature=0.25,
+            max_tokens=9,
+        )
+
+    asyncio.run(talk.start(run_id="r"))
+    run = kb.open(storage)["r"]
+    told = run["llm"].conversations[0]
+    assert told.parameters == {"temperature": 0.25, "max_tokens": 9}
+    text = shown(run, 1, "args")["text"]
+    for words in ("temperature 0.25", "max_tokens 9", '"word": {'):
+        assert words in text
+
+
+def test_what_is_asked_beside_conversations_is_named_by_its_path(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        await provider.async_openai().models.list()
+
+    asyncio.run(talk.start(run_id="r"))
+    run = kb.open(storage)["r"]
+    assert list(run.steps()["result"]) == ["GET /v1/models · 200"]
+    assert [row["p"] for row in rows(run) if row["kind"] == "llm"] == ["GET /v1/models · 200"]
+
+
+def rows(run: kb.Run) -> list[dict[str, Any]]:
+    made = Rows()
+    made.follow(run.journal, run.fold())
+    return made.shown()
+
+
+def test_the_notes_of_a_call_are_told_in_words_and_half_an_answer_as_a_conversation(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai(max_retries=1)
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        async for _ in await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "tell me"}], stream=True
+        ):
+            pass
+
+    busy = {"status": 429, "headers": {"retry-after-ms": "1"}}
+    provider.expect(busy, {"cut": 0.5})
+    with pytest.raises(kb.errors.InterruptedRunError):
+        asyncio.run(talk.start(run_id="r"))
+    run = kb.open(storage)["r"]
+    attempt, broken = (row["p"] for row in rows(run) if row["kind"] == "note")
+    assert attempt == "attempt 1 · HTTP 429 · not now"
+    assert broken.startswith("incomplete attempt 2 · it broke: RemoteProtocolError")
+    value = shown(run, 2, "result")
+    assert value["format"] == "conversation"
+    assert value["turns"][0]["text"] == "tell me"
+    assert value["turns"][1]["text"].startswith("« tell")
+    assert value["note"].startswith("incomplete: it broke")
+
+
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+def test_an_answer_of_a_tool_says_which_call_it_answers(api: str) -> None:
+    made: Any
+    if api == "chat":
+        calls = [
+            {"id": i, "type": "function", "function": {"name": "look", "arguments": f'{{"n":{n}}}'}}
+            for n, i in enumerate("ab")
+        ]
+        made = [{"role": "assistant", "tool_calls": calls}]
+        made += [{"role": "tool", "tool_call_id": i, "content": "seen"} for i in "ba"]
+        request = {"messages": made}
+    elif api == "responses":
+        made = [
+            {"type": "function_call", "call_id": i, "id": f"x{i}", "name": "look", "arguments": a}
+            for i, a in (("a", '{"n":0}'), ("b", '{"n":1}'))
+        ]
+        made += [{"type": "function_call_output", "call_id": i, "output": "seen"} for i in "ba"]
+        request = {"input": made}
+    else:
+        uses = [
+            {"type": "tool_use", "id": i, "name": "look", "input": {"n": n}}
+            for n, i in enumerate("ab")
+        ]
+        made = [{"role": "assistant", "content": uses}]
+        made += [
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": i, "content": "s"}]}
+            for i in "ba"
+        ]
+        request = {"messages": made}
+    said = read(request, None).messages
+    assert [m.name.replace(" ", "") for m in said[-2:]] == ['look({"n":1})', 'look({"n":0})']
+
+
+def test_the_answer_of_an_sdk_is_refused_as_a_value_with_the_way_out(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai()
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        said: Any = [{"role": "user", "content": "hello"}]
+        await ctx.step("ask", client.chat.completions.create, model=MODEL, messages=said)
+
+    with pytest.raises(kb.errors.JournalValueError, match=r"return its \.model_dump\(\)"):
+        asyncio.run(talk.start(run_id="r"))

@@ -94,3 +94,23 @@ def test_calls_in_a_task_group_stop_with_the_reason_not_with_a_group(
     with pytest.raises(kb.errors.PayloadTooLargeError):
         asyncio.run(talk.start(run_id="r"))
     assert provider.seen == []
+
+
+def test_a_budget_that_cannot_see_a_call_says_so_once(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.openai()
+
+    @kassette(storage=storage, budget=Budget(max_cost_usd=0.0001, max_tokens=10))
+    async def talk(ctx: kb.Context) -> str:
+        said: Any = [{"role": "user", "content": "hello"}]
+        for _ in range(2):
+            list(client.chat.completions.create(model=MODEL, messages=said, stream=True))
+        return "done"
+
+    with pytest.warns(
+        RuntimeWarning, match="its price and its number of tokens are not known"
+    ) as w:
+        assert asyncio.run(talk.start(run_id="r")).result == "done"
+    assert len(w) == 1
+    assert f"model: {MODEL}" in str(w[0].message)

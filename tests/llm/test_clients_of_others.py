@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import httpx2
@@ -116,8 +118,88 @@ def test_a_patch_that_somebody_put_around_ours_is_left_alone(
 
 
 def test_one_text_is_not_a_list_of_hosts() -> None:
-    with (
-        pytest.raises(TypeError, match=r"recording\(\['api.example'\]\)"),
-        kb.llm.recording("api.example"),
-    ):
-        pass
+    with pytest.raises(TypeError, match=r"recording\(\['api.example'\]\)"):
+        kb.llm.recording("api.example")
+
+
+def test_recording_without_with_says_that_it_does_nothing() -> None:
+    with pytest.warns(RuntimeWarning, match="without `with`, so nothing was recorded"):
+        kb.llm.recording()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with kb.llm.recording():
+            pass
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["sync", "async"])
+def test_a_verification_sends_nothing_where_recording_was_forgotten(
+    waits: bool, provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    recorded = True
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> Any:
+        with kb.llm.recording() if recorded else nullcontext():
+            for n in range(2):
+                if waits:
+                    await made_elsewhere(provider).chat.completions.create(**call(f"{n}"))
+                else:
+                    client = openai.OpenAI(api_key=SECRET, base_url=provider.url, max_retries=3)
+                    client.chat.completions.create(**call(f"{n}"))
+        await ctx.step("then", lambda: 1)
+        await ctx.suspend("go on")
+
+    asyncio.run(talk.start(run_id="r"))
+    assert len(provider.seen) == 2
+    provider.expect()
+    assert asyncio.run(talk.verify("r")).fits
+    recorded = False
+    found = asyncio.run(talk.verify("r"))
+    assert provider.seen == [], "live work is forbidden"
+    told = str(found.divergence)
+    asked = f"POST {provider.url}/chat/completions"
+    assert f"asks for {asked}, but entry 1 recorded the model call 'llm' there" in told
+    assert "is its client made with kb.llm.http_client, or kb.llm.recording() on?" in told
+    with pytest.raises(kb.errors.ReplayMismatchError, match=r"or kb.llm.recording\(\) on"):
+        asyncio.run(talk.resume("r", "go on", True))
+    found_again = httpx2.Client._transport_for_url.__qualname__
+    assert found_again == "Client._transport_for_url", "as it was"
+
+
+def test_what_a_workflow_asks_by_itself_is_live_work_to_a_verification(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    looked: list[int] = []
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> int:
+        await ctx.step("before", lambda: 1)
+        async with httpx2.AsyncClient() as client:
+            looked.append((await client.get(f"{provider.url}/models?key={SECRET}")).status_code)
+        return looked[-1]
+
+    assert asyncio.run(talk.start(run_id="r")).result == 200
+    found = asyncio.run(talk.verify("r"))
+    assert looked == [200]
+    assert f"comes to GET {provider.url}/models" in str(found.divergence)
+    assert "Put anything else into a step" in str(found.divergence)
+    assert SECRET not in str(found.divergence)
+
+
+def test_code_beside_a_verification_reaches_the_network(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        await asyncio.sleep(0.1)
+
+    async def main() -> int:
+        await talk.start(run_id="r")
+        verifying = asyncio.create_task(talk.verify("r"))
+        await asyncio.sleep(0.05)
+        async with httpx2.AsyncClient() as client:
+            status = (await client.get(f"{provider.url}/models")).status_code
+        assert (await verifying).fits
+        return status
+
+    assert asyncio.run(main()) == 200

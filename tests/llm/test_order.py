@@ -10,6 +10,7 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import kassette
+from kassette_nb.llm import turn
 from kassette_nb.testing import always_replay
 from tests.llm.loopback import MODEL, Loopback, kinds, lines
 
@@ -144,6 +145,41 @@ def test_a_recorded_call_that_the_code_no_longer_asks_for_is_reported_and_stops_
     (note,) = [line for line in lines(storage, again) if line["type"] == "note"]
     assert note["kind"] == "unasked"
     assert note["data"] == list(found.unasked)
+
+
+@pytest.mark.parametrize("then", [False, True], ids=["at the end", "before a step"])
+def test_a_changed_one_of_gathered_calls_is_compared_with_the_recorded_one_most_like_it(
+    then: bool,
+    provider: Loopback,
+    storage: kb.LocalStorage,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turn, "PATIENCE", 0.3)
+    client = provider.async_openai()
+    texts = ["read the log of the shop", "count the users", "sum the bill"]
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> str:
+        await asyncio.gather(*[ask(client, text) for text in texts])
+        if then:
+            await ctx.step("then", lambda: 1)
+        return "done"
+
+    asyncio.run(talk.start(run_id="r"))
+    before = {
+        line["args"]["body"]["messages"][0]["content"]: line
+        for line in lines(storage, "r")
+        if line.get("request")
+    }
+    texts[1] = "count the customers"
+    provider.expect()
+    told = str(asyncio.run(talk.verify("r")).divergence)
+    recorded = before["count the users"]
+    assert f"not asked for so far is {recorded['stepId']!r} (entry {recorded['offset']})" in told
+    changes = ["".join(line.split()) for line in told.split("\n")]
+    assert '-"content":"counttheusers"' in changes
+    assert '+"content":"countthecustomers"' in changes
+    assert provider.seen == []
 
 
 def test_a_blocking_client_in_a_thread_is_matched_by_what_it_asks(

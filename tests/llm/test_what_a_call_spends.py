@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import kassette_nb as kb
 from kassette_nb import Usage, kassette
 from kassette_nb.llm import Price, pricing
+from kassette_nb.llm.pricing import Prices
 from kassette_nb.llm.request import Request
 from kassette_nb.llm.spending import usage_of
 from kassette_nb.usage import total
@@ -26,7 +28,7 @@ def said(text: str) -> Any:
 
 
 @pytest.fixture
-def prices() -> Iterator[dict[str, Price]]:
+def prices() -> Iterator[Prices]:
     """The user's own table, empty, and as it was afterwards."""
     kept = dict(kb.llm.prices)
     kb.llm.prices.clear()
@@ -36,7 +38,7 @@ def prices() -> Iterator[dict[str, Price]]:
 
 
 def test_usage_model_and_times_of_every_api_are_in_the_journal_and_the_frame(
-    provider: Loopback, storage: kb.LocalStorage, prices: dict[str, Price]
+    provider: Loopback, storage: kb.LocalStorage, prices: Prices
 ) -> None:
     prices[MODEL] = Price(input=1.0, output=10.0, cached_input=0.1)
     chat, messages = provider.async_openai(), provider.async_anthropic()
@@ -85,7 +87,7 @@ def test_usage_model_and_times_of_every_api_are_in_the_journal_and_the_frame(
 
 
 def test_a_model_without_a_price_costs_an_unknown_sum_never_zero(
-    provider: Loopback, storage: kb.LocalStorage, prices: dict[str, Price]
+    provider: Loopback, storage: kb.LocalStorage, prices: Prices
 ) -> None:
     client = provider.openai()
 
@@ -101,7 +103,7 @@ def test_a_model_without_a_price_costs_an_unknown_sum_never_zero(
     assert (spend.cost_usd, spend.unpriced) == (None, 1)
 
 
-def test_a_published_price_counts_where_its_provider_is_asked(prices: dict[str, Price]) -> None:
+def test_a_published_price_counts_where_its_provider_is_asked(prices: Prices) -> None:
     usage = Usage(model="gpt-4o-mini-2024-07-18", input_tokens=1_000_000, output_tokens=0)
     published = pricing.cost(usage, "gpt-4o-mini", OPENAI)
     assert published is not None
@@ -188,3 +190,141 @@ def test_a_sum_counts_the_calls_whose_price_is_unknown() -> None:
     mixed = total([known, Usage(model="b", input_tokens=3)])
     assert (mixed.cost_usd, mixed.unpriced) == (0.5, 1)
     assert (mixed.input_tokens, mixed.output_tokens, mixed.model) == (4, 2, "a, b")
+
+
+STREAM: dict[str, Any] = {"model": MODEL, "messages": said("hello"), "stream": True}
+
+
+@pytest.mark.parametrize("place", ["workflow", "step"])
+def test_a_stream_that_does_not_tell_its_tokens_has_spent_an_unknown_number_not_none(
+    place: str, provider: Loopback, storage: kb.LocalStorage, prices: Prices
+) -> None:
+    prices[MODEL] = Price(input=1, output=1)
+    client = provider.openai()
+
+    def reads() -> int:
+        client.chat.completions.create(**{**STREAM, "stream": False})
+        return len(list(client.chat.completions.create(**STREAM)))
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        if place == "step":
+            await ctx.step("reads", reads)
+        else:
+            reads()
+
+    asyncio.run(talk.start(run_id="r"))
+    run = kb.open(storage)["r"]
+    if place == "step":
+        (step,) = (line for line in lines(storage, "r") if line["type"] == "step")
+        told, usage = run["reads"].conversations, step["calls"][1]["usage"]
+        assert [c.answer is not None for c in told] == [True, True], "of both"
+        assert step["usage"]["unpriced"] == 1
+        assert step["usage"]["costUsd"] > 0, "of the other one"
+    else:
+        usage = lines(storage, "r")[2]["usage"]
+        frame = run.steps()
+        assert list(frame["model"]) == [MODEL] * 2
+        assert list(frame["first_token_seconds"].isna()) == [True, False]
+        assert list(frame["cost_usd"].isna()) == [False, True]
+    assert sorted(usage) == ["firstTokenMs", "latencyMs", "model"]
+    assert usage["model"] == MODEL
+    assert run.fold().own.unpriced == 1
+
+
+def test_a_list_of_models_is_no_spending(
+    provider: Loopback, storage: kb.LocalStorage, prices: Prices
+) -> None:
+    client = provider.openai()
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        client.models.list()
+        await ctx.step("models", lambda: len(client.models.list().data))
+
+    asyncio.run(talk.start(run_id="r"))
+    steps = [line for line in lines(storage, "r") if line["type"] == "step"]
+    assert [("usage" in step, "calls" in step) for step in steps] == [(False, False)] * 2
+    assert kb.open(storage)["r"].fold().own.unpriced == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "price", "told"),
+    [
+        ("m", 3, r"prices\['m'\] = 3: give dollars for a million tokens"),
+        ("m", "3", r"prices\['m'\] = '3'"),
+        ("m", None, r"prices\['m'\] = None"),
+        ("m", {"input": 1}, r"prices\['m'\]: .*output"),
+        ("m", {"input": 1, "output": -1}, r"prices\['m'\]: Price\(output=-1\)"),
+        ("m", {"in": 1, "out": 2}, r"prices\['m'\]: "),
+        (3, Price(input=1, output=1), r"prices\[3\]: a model is named by a text"),
+        ("", Price(input=1, output=1), r"prices\[''\]: a model has a name"),
+    ],
+)
+def test_what_is_no_price_is_refused_when_it_is_set(
+    model: Any, price: Any, told: str, prices: Prices
+) -> None:
+    for sets in (prices.__setitem__, lambda m, p: prices.update({m: p}), prices.setdefault):
+        with pytest.raises((TypeError, ValueError), match=told):
+            sets(model, price)
+    assert not prices
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"input": "1", "output": 1},
+        {"input": None, "output": 1},
+        {"input": True, "output": 1},
+        {"input": 1, "output": float("nan")},
+        {"input": 1, "output": float("inf")},
+        {"input": -1, "output": 1},
+        {"input": 1, "output": 1, "cached_input": -0.1},
+        {"input": 1, "output": 1, "cache_write": "2"},
+    ],
+)
+def test_what_is_no_number_of_dollars_is_no_price(numbers: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"Price\(\w+="):
+        Price(**numbers)
+
+
+def test_a_dict_with_the_fields_of_a_price_becomes_one(prices: Prices) -> None:
+    prices["m"] = {"input": 1, "output": 2}
+    assert prices["m"] == Price(input=1, output=2)
+    assert dict(prices) == {"m": Price(input=1, output=2)}
+
+
+@pytest.mark.parametrize("place", ["workflow", "step"])
+def test_whatever_goes_wrong_with_a_price_the_answer_is_kept_and_it_is_told(
+    place: str,
+    provider: Loopback,
+    storage: kb.LocalStorage,
+    prices: Prices,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prices[MODEL] = Price(input=1, output=1)
+
+    def fails(self: Price, usage: Usage) -> float:
+        raise OverflowError("too dear")
+
+    monkeypatch.setattr(Price, "cost", fails)
+    client = provider.openai()
+
+    def ask() -> Any:
+        return (
+            client.chat.completions.create(**{**STREAM, "stream": False}).choices[0].message.content
+        )
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> Any:
+        return await ctx.step("ask", ask) if place == "step" else ask()
+
+    with pytest.warns(RuntimeWarning, match=r"cannot be used \(OverflowError: too dear\)"):
+        reached = asyncio.run(talk.start(run_id="r"))
+    assert "hello" in reached.result
+    usage = lines(storage, "r")[1]["usage"]
+    assert usage["outputTokens"] > 0
+    assert "costUsd" not in usage
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert asyncio.run(talk.start(run_id="s")).result == reached.result

@@ -15,7 +15,7 @@ from huey import SqliteHuey
 
 import kassette_nb as kb
 from kassette_nb import kassette
-from kassette_nb.dispatch import handle_sync
+from kassette_nb.dispatch import Verdict, handle_answer_sync, handle_sync
 from kassette_nb.storage.objects import ObjectStorage
 
 FOLDER = Path(os.environ["QUEUE_FOLDER"])
@@ -32,22 +32,32 @@ def mark(name: str, seconds: float = 0.0) -> str:
 
 
 @kassette(storage=ObjectStorage(os.environ["QUEUE_STORAGE"], lease=4), name="queued")
-async def queued(ctx: kb.Context, ticket: str) -> str:
+async def triage(ctx: kb.Context, ticket: str) -> str:
     await ctx.step("look", mark, f"look-{ticket}")
     await ctx.step("plan", mark, "plan", 1.5)
+    answer: str = await ctx.suspend("approval")
     await ctx.tool("act", act, ticket=ticket)
-    return ticket
+    return answer
 
 
 def act(ticket: str, idempotency_key: str) -> str:
     return mark("act")
 
 
+def work_on(body: dict[str, Any]) -> Verdict:
+    """Begin a run or go on with it; a message with an event is an answer."""
+    if "event" in body:
+        return handle_answer_sync(triage, **body)
+    return handle_sync(triage, **body)
+
+
 @huey.task()
-def work(run_id: str, ticket: str) -> None:
+def work(body: dict[str, Any]) -> None:
     """Handle a message."""
-    guard: Any = work.schedule((run_id, ticket), delay=PATIENCE)
-    verdict = handle_sync(queued, run_id, ticket)
+    guard: Any = work.schedule((body,), delay=PATIENCE)
+    verdict = work_on(body)
     guard.revoke()
     if not verdict.ack:
-        work.schedule((run_id, ticket), delay=verdict.wait)
+        work.schedule((body,), delay=verdict.wait)
+    elif verdict.due is not None:
+        work.schedule(({"run_id": body["run_id"]},), delay=verdict.due)

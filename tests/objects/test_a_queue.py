@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +35,7 @@ def test_a_killed_workers_message_is_handled_by_a_fresh_process(
     monkeypatch.setenv("QUEUE_STORAGE", bucket)
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     marks = tmp_path / "marks"
-    send = "from tests.objects.queueing import work; work('r', 'pod')"
+    send = "from tests.objects.queueing import work; work({'run_id': 'r', 'ticket': 'pod'})"
     subprocess.run([sys.executable, "-c", send], check=True, env=os.environ)
     first = consumer()
     _until(lambda: marks.exists() and "plan" in marks.read_text(), first)
@@ -41,6 +44,10 @@ def test_a_killed_workers_message_is_handled_by_a_fresh_process(
     assert kb.open(bucket)["r"].fold().steps[-1].step_id == "look"
     second = consumer()
     try:
+        _until(lambda: kb.open(bucket)["r"].state == "suspended", second)
+        message = {"run_id": "r", "event": "approval", "value": "yes", "by": "ana"}
+        send = f"from tests.objects.queueing import work; work({message!r})"
+        subprocess.run([sys.executable, "-c", send], check=True, env=os.environ)
         _until(lambda: kb.open(bucket)["r"].state == "completed", second)
         _until(lambda: _left(tmp_path) == 0, second)
     finally:
@@ -56,10 +63,32 @@ def test_a_killed_workers_message_is_handled_by_a_fresh_process(
 
 
 def test_the_recipe_is_the_code_that_is_tested() -> None:
-    recipes = (files("kassette_nb") / "DISPATCH.md").read_text()
+    recipes = _recipes()
     source = (Path(__file__).parent / "queueing.py").read_text()
-    tested = source[source.index("@huey.task()") :].strip()
-    assert f"```python\n{tested}\n```" in recipes
+    assert any(source[source.index("@huey.task()") :].strip() in recipe for recipe in recipes)
+    shared = source[source.index("def work_on(") : source.index("@huey.task()")].strip()
+    assert any(shared in recipe for recipe in recipes)
+
+
+def test_every_recipe_names_only_what_it_has_or_what_is_shared() -> None:
+    shared = {"work_on", "triage", "asyncio", "Any", *dir(builtins)}
+    recipes = _recipes()
+    assert len(recipes) >= 8
+    for recipe in recipes:
+        nodes = list(ast.walk(ast.parse(recipe)))
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        made |= {
+            node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        made |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+        assert {node.id for node in names} <= made | shared, recipe
+
+
+def _recipes() -> list[str]:
+    text = (files("kassette_nb") / "DISPATCH.md").read_text()
+    return re.findall(r"^```python\n(.*?)\n```$", text, re.DOTALL | re.MULTILINE)
 
 
 def _until(what: object, worker: subprocess.Popen[bytes]) -> None:

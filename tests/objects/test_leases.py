@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from kassette_nb import lease
 from kassette_nb.clock import SystemClock
 from kassette_nb.entries import Note, Start
-from kassette_nb.errors import FencedError, StorageError
+from kassette_nb.errors import FencedError, RunBusyError, StorageError
 from kassette_nb.journal import Writer, read
 from kassette_nb.storage import Busy
 from kassette_nb.storage.objects import ObjectStorage
@@ -105,6 +106,13 @@ def test_a_killed_holders_run_goes_on_elsewhere_within_the_lease(
     bucket: str, tmp_path: Path
 ) -> None:
     takeovers(bucket, tmp_path, rounds=4)
+
+
+def test_a_busy_run_says_when_a_dead_holder_loses_it(bucket: str) -> None:
+    hold = ObjectStorage(bucket, lease=7).hold("r", "process 1 on elsewhere")
+    with pytest.raises(RunBusyError, match=r"If it has died, the run becomes free within 7 s\."):
+        lease.acquire_blocking(ObjectStorage(bucket), "r", 0.0)
+    hold.release()
 
 
 @pytest.mark.slow

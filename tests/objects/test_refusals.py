@@ -7,18 +7,24 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
+import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import kassette_nb as kb
 from kassette_nb import kassette
+from kassette_nb.cli import main
 from kassette_nb.errors import StorageError
-from kassette_nb.storage import open_storage
+from kassette_nb.storage import clients, open_storage
 from kassette_nb.storage.objects import ObjectStorage
 from tests.objects.proxy import Proxy
 from tests.objects.server import KEY, SECRET
@@ -197,8 +203,138 @@ def test_a_forked_child_is_told_instead_of_waiting_for_ever(bucket: str) -> None
 def test_a_missing_client_says_what_to_install(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
+    for name in [name for name in sys.modules if name.split(".")[0] == "obstore"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("obstore", "obstore.store"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(StorageError, match=r"pip install 'kassette-nb\[s3\]'") as raised:
+        kb.open(bucket)
+    assert "pip install '.[s3]'" in str(raised.value)
 
-    monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(StorageError, match=r"pip install 'kassette-nb\[s3\]'"):
-        list(ObjectStorage(bucket).list())
+
+def test_the_readmes_command_installs_the_client_as_it_installs_the_package() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert "`pip install .` in a checkout" in readme
+    assert "pip install '.[s3]'" in readme
+    assert "pip install '.[prices]'" in readme
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("AWS_ENDPOINT_URL", "localhost:9444", r"AWS_ENDPOINT_URL \('localhost:9444'\)"),
+        ("AWS_ENDPOINT_URL_S3", "//host", r"AWS_ENDPOINT_URL_S3 \('//host'\)"),
+        ("AWS_ENDPOINT_URL", "http://host:99999", "not of the form http://host:port"),
+        ("AWS_ENDPOINT_URL", f"http://{KEY}:{SECRET}@host", "not of the form http://host:port"),
+        ("AWS_REGION", "eu central", r"the region in AWS_REGION \('eu central'\)"),
+        ("AWS_SECRET_ACCESS_KEY", "", "AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named(
+    bucket: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    says: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert re.search(says, refusal("list", bucket, caplog))
+    ran = CliRunner().invoke(main, ["--storage", bucket, "list"])
+    assert ran.exit_code == 1
+    assert len(ran.output.splitlines()) == 1, ran.output
+    assert capfd.readouterr().err == "", "the client has broken off"
+
+
+def test_what_the_clients_native_code_breaks_off_with_is_an_error_like_any_other(
+    bucket: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "settings", lambda *_: ({"endpoint": "localhost:1"}, True))
+    for call in CALLS:
+        assert "check the URL, the endpoint and the region" in refusal(call, bucket, caplog)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"endpiont": "http://x"}, r"unknown key 'endpiont' \('endpoint'\?\)"),
+        ({"endpoint": "localhost:1"}, r"config=\{'endpoint': …\} \('localhost:1'\)"),
+        ({"endpoint": 5}, "is int, not a text"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named(
+    bucket: str, config: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(StorageError, match=says):
+        list(ObjectStorage(bucket, config=config).list())
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("s3://my bucket/x", "'my bucket' is not the name of a bucket"),
+        ("s3://my-bucket/../x", "'..' cannot be part of a prefix"),
+        (Path("s3://my-bucket/runs"), "as it is, as a string: 's3://bucket/prefix'"),
+        ("file:s3://my-bucket/runs", "would be a local directory"),
+    ],
+)
+def test_a_place_that_is_none_is_refused_at_once(where: Any, says: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=re.escape(says)):
+        kb.open(where)
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("lease", ["15", None, True, float("nan"), 3])
+def test_a_lease_that_is_none_is_refused_by_name(lease: Any) -> None:
+    with pytest.raises(StorageError, match=r"lease=.*: a number of seconds, at least 4"):
+        ObjectStorage("s3://bucket/runs", lease=lease)
+
+
+def test_the_scheme_may_be_written_in_capitals(bucket: str) -> None:
+    ObjectStorage(bucket).create("r", b"one\n")
+    assert list(open_storage(bucket.replace("s3:", "S3:")).list()) == ["r"]
+
+
+def test_other_clouds_are_told_of_their_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Exception("error sending request for url (http://169.254.169.254/…)")
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in clients.explain(problem, "gs")
+    assert "AZURE_STORAGE_ACCOUNT_KEY" in clients.explain(problem, "az")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(StorageError, match=r"AZURE_STORAGE_ACCOUNT_NAME") as raised:
+        list(ObjectStorage("az://container/runs").list())
+    assert "AWS" not in str(raised.value)
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call != "look"])
+def test_an_endpoint_that_is_no_store(
+    bucket: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    class NotFound(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_error(404)
+
+        do_PUT = do_GET
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        text = refusal(call, bucket, caplog)
+        server.shutdown()
+    assert "no S3 server answers there (404): check the endpoint" in text
+
+
+def test_it_is_said_where_nobody_knows_whether_a_write_arrived(net: Proxy, bucket: str) -> None:
+    objects = ObjectStorage(bucket)._objects
+    net.plan(rate=1.0, kinds=["dropped after"])
+    with pytest.raises(StorageError, match="It is not known whether it was written") as raised:
+        objects.swap("unsure", None, b"sent", patience=0.3)
+    assert "cannot write s3://runs/unsure" in str(raised.value)
+    assert "Nothing was" not in str(raised.value)
+    net.plan(deny=KEY)
+    with pytest.raises(StorageError, match=r"Nothing was written\.$"):
+        objects.swap("refused", None, b"sent")

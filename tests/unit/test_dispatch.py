@@ -18,6 +18,7 @@ from kassette_nb.dispatch import (
     handle_sync,
 )
 from kassette_nb.errors import (
+    ArgumentError,
     EventAlreadyAnsweredError,
     EventMismatchError,
     FencedError,
@@ -89,6 +90,63 @@ def test_an_answer_is_a_message_of_its_own_and_may_come_twice() -> None:
     assert kb.open(workflow.storage)["r"].result == "yes"
 
 
+def two_questions(storage: Any, first: str, second: str) -> kb.Workflow:
+    @kassette(storage=storage, name="two")
+    async def two(ctx: kb.Context) -> Any:
+        return [await ctx.suspend(first), await ctx.suspend(second)]
+
+    return two
+
+
+@pytest.mark.parametrize("second", ["review", "approval"])
+def test_an_answer_that_comes_too_late_says_so(second: str) -> None:
+    workflow = two_questions(MemoryStorage(), "approval", second)
+    handle_sync(workflow, "r")
+    answer = handle_answer_sync
+    assert told(answer(workflow, "r", "approval", "yes", by="ana")) == (True, "suspended")
+    for value, by in (("no", "ana"), ("yes", "bob"), ("yes", None)):
+        late = answer(workflow, "r", "approval", value, by=by)
+        assert told(late) == (True, "EventAlreadyAnsweredError")
+        assert "answered first by ana" in str(late.error)
+    # Only the same answer, delivered again, is no loser; and it answers nothing else.
+    assert told(answer(workflow, "r", "approval", "yes", by="ana")) == (True, "suspended")
+    step_id = "approval#2" if second == "approval" else second
+    assert kb.open(workflow.storage)["r"].fold().waits[0].step_id == step_id
+    assert told(answer(workflow, "r", step_id, "and yes")) == (True, "success")
+    assert told(answer(workflow, "r", "approval", "no")) == (True, "EventAlreadyAnsweredError")
+    assert told(answer(workflow, "r", "approval", "yes", by="ana")) == (True, "success")
+
+
+def test_an_answer_to_an_attempt_in_doubt_is_known_again() -> None:
+    storage = MemoryStorage()
+
+    def fails(who: int) -> None:
+        raise KeyboardInterrupt
+
+    @kassette(storage=storage, name="doubtful")
+    async def doubtful(ctx: kb.Context) -> Any:
+        return await ctx.tool("act", fails, who=1)
+
+    with pytest.raises(KeyboardInterrupt):
+        handle_sync(doubtful, "r")
+    said: Any = {"action": "record", "result": 1, "attempt": 1}
+    for _ in range(2):
+        assert told(handle_answer_sync(doubtful, "r", "act", said)) == (True, "success")
+    other: Any = {"action": "record", "result": 2, "attempt": 1}
+    late = handle_answer_sync(doubtful, "r", "act", other)
+    assert told(late) == (True, "EventAlreadyAnsweredError")
+
+
+def test_an_answer_that_the_question_does_not_take_is_done_with() -> None:
+    @kassette(storage=MemoryStorage(), name="schemed")
+    async def schemed(ctx: kb.Context) -> Any:
+        return await ctx.suspend("amount", schema={"type": "number"})
+
+    handle_sync(schemed, "r")
+    assert told(handle_answer_sync(schemed, "r", "amount", "much")) == (True, "JournalValueError")
+    assert told(handle_answer_sync(schemed, "r", "amount", 2)) == (True, "success")
+
+
 def test_an_answer_whose_worker_died_is_gone_on_with_by_its_next_delivery() -> None:
     storage = FaultyStorage(MemoryStorage())
     workflow = asking(storage)
@@ -138,6 +196,32 @@ def test_a_message_that_no_delivery_makes_good_is_acknowledged_with_its_error() 
     handle_sync(workflow, "r", "pod")
     assert told(handle_sync(workflow, "r", "node")) == (True, "MetadataMismatchError")
     assert told(handle_sync(workflow, "../r")) == (True, "InvalidRunIdError")
+
+
+def test_a_message_with_other_arguments_than_the_workflows_is_done_with() -> None:
+    @kassette(storage=MemoryStorage(), name="needs", transient=(TypeError,))
+    async def needs(ctx: kb.Context, ticket: str, fails: bool = False) -> str:
+        if fails:
+            raise TypeError("of the user's code")
+        return ticket
+
+    for body in ({"run_id": "r"}, {"run_id": "r", "ticket": "pod", "colour": "red"}):
+        verdict = handle_sync(needs, **body)
+        assert told(verdict) == (True, "ArgumentError")
+        assert isinstance(verdict.error, TypeError)
+        assert "its arguments are: ticket, fails." in str(verdict.error)
+    assert told(handle_sync(needs, ticket="pod")) == (True, "InvalidRunIdError")
+    assert told(handle_sync(needs, "f", "pod", fails=True)) == (False, "TypeError")
+    message = {"run_id": "r", "ticket": "pod"}
+    assert told(handle_sync(needs, **message)) == (True, "success")
+    assert told(handle_sync(needs, run_id="r")) == (True, "success")
+
+
+def test_what_is_no_workflow_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"the workflow itself, not 'triage'"):
+        handle_sync("triage", "x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"the workflow itself"):
+        handle_answer_sync("triage", "x", "approval", 1)  # type: ignore[arg-type]
 
 
 def test_weather_and_faults_of_the_store_are_tried_again() -> None:
@@ -190,6 +274,7 @@ def test_a_worker_that_is_told_to_stop_is_not_answered_for() -> None:
         (EventAlreadyAnsweredError, True),
         (TerminalRunError, True),
         (RunCancelledError, True),
+        (ArgumentError, True),
         (MetadataMismatchError, True),
         (InvalidRunIdError, True),
         (JournalCorruptionError, True),

@@ -15,8 +15,8 @@ import kassette_nb as kb
 from kassette_nb import LocalStorage, Workflow, kassette
 from kassette_nb.entries import Step
 from kassette_nb.files import Files
-from kassette_nb.occupied import Occupied
 from kassette_nb.kept import home
+from kassette_nb.occupied import Occupied
 from kassette_nb.snapshots import Snapshots
 from tests import trees
 from tests.trees import git, picture

@@ -362,7 +362,7 @@ def test_code_lines_run_as_they_stand_whatever_the_journal_says() -> None:
     for folder in ("good", "hostile"):
         for run in kb.open(GOLDEN / folder).listed():
             page = Page(run.panel())
-            lines = [page.main["code_line"]]
+            lines = [page.main["code_line"], *page.main["lines"].values()]
             for question in page.main["questions"]:
                 lines += question["lines"].values()
             for doubt in page.main["doubts"]:
@@ -375,7 +375,10 @@ def test_code_lines_run_as_they_stand_whatever_the_journal_says() -> None:
                 tree = ast.parse(line, mode="eval")
                 calls = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
                 names = {c.attr if isinstance(c, ast.Attribute) else "?" for c in calls}
-                assert names <= {"open", "approve", "reject", "respond", "fork", "settle", "retry"}
+                assert names <= {
+                    "open", "approve", "reject", "respond", "fork", "settle", "retry", "resume",
+                    "verify", "cancel",
+                }  # fmt: skip
                 seen += 1
     assert seen > 40
 

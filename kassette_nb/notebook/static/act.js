@@ -12,8 +12,8 @@ const SAY = {
 
 class Act {
   /** controls: the element with the buttons, which steps aside while something is said. answer: words for an answer, else for an action. */
-  constructor(ctx, controls, { answer = false, onDone = null, keep = false } = {}) {
-    Object.assign(this, { ctx, controls, answer, onDone, keep, phase: "idle", n: null, timers: [] });
+  constructor(ctx, controls, { answer = false, onDone = null, keep = false, onLine = null } = {}) {
+    Object.assign(this, { ctx, controls, answer, onDone, keep, onLine, phase: "idle", n: null, timers: [] });
     this.status = el("div.k-status", { role: "status", "aria-live": "polite", tabindex: "-1", hidden: true });
   }
 
@@ -61,16 +61,13 @@ class Act {
   say(phase, text, msg) {
     if (phase === "sending") this.since = Date.now();
     this.phase = phase;
-    const signs = { done: "✓", refused: "✕", failed: "✕", unsent: "✕" };
+    const signs = { done: "✓", refused: "✕", differs: "✕", failed: "✕", unsent: "✕" };
     const kids = [el(`span.k-say`, null, signs[phase] ? el("span.k-saysign", { "aria-hidden": "true" }, signs[phase] + " ") : el("span.k-spin", { "aria-hidden": "true" }), text)];
     if (msg && msg.code) kids.push(el("code.k-code", { title: "code to run instead" }, msg.code));
-    if (msg && known(msg.fork_at)) {
-      kids.push(el("span.k-dim", null, "The answer is not spent. It can be asked again in a fork that begins where the code differs:"),
-        button("Fork there and run", () => this.run({ verb: "fork", offset: msg.fork_at, start: true }), { kind: "k-btn.k-small" }));
-    }
+    if (msg && msg.ways && msg.ways.length) kids.push(el("div.k-ways", null, msg.ways.map((way) => this.way(way))));
     if (msg && msg.open) kids.push(button(`open ${shortId(msg.open)}`, () => this.ctx.send({ type: "open", run_id: msg.open }), { kind: "k-link", title: msg.open }));
-    if (phase === "refused" || phase === "failed" || phase === "unsent" || (phase === "done" && this.keep)) {
-      kids.push(button(phase === "done" ? "close" : "back", () => this.reset(true), { kind: "k-link" }));
+    if (phase === "refused" || phase === "differs" || phase === "failed" || phase === "unsent" || (phase === "done" && this.keep)) {
+      kids.push(button(phase === "done" || phase === "differs" ? "close" : "back", () => this.reset(true), { kind: "k-link" }));
     }
     if (msg && msg.traceback) {
       kids.push(el("details.k-trace", null, el("summary", null, "traceback"), el("pre", { tabindex: "0" }, msg.traceback)));
@@ -79,6 +76,16 @@ class Act {
     this.status.replaceChildren(...kids);
     show(this.status, true);
     show(this.controls, false);
+  }
+
+  /** A way on after a refusal: a button, and what it does in one line. */
+  way({ label, text, message, line }) {
+    const node = button(label, () => this.run(message), { kind: "k-btn.k-small" });
+    if (this.onLine) {
+      for (const type of ["focus", "mouseenter"]) node.addEventListener(type, () => this.onLine(line));
+      for (const type of ["blur", "mouseleave"]) node.addEventListener(type, () => this.onLine(null));
+    }
+    return el("div.k-way", null, node, el("span", null, ticked(text)));
   }
 
   /** Back to the buttons. */

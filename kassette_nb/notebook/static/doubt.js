@@ -20,7 +20,7 @@ class DoubtCard {
     this.go = button("", () => this.send(), { kind: "k-btn.k-strong" });
     this.more = el("div.k-doubtmore", { hidden: true }, this.says, this.area, el("div.k-formrow", null, this.go, button("back", () => this.open(null), { kind: "k-link" })));
     this.controls = el("div.k-doubtcontrols", null, this.row, this.more);
-    this.act = new Act(ctx, this.controls, { answer: true });
+    this.act = new Act(ctx, this.controls, { answer: true, onLine: hooks.onLine });
     this.node = el("div.k-card.k-doubt", { role: "group" }, el("div.k-qhead", null, this.title, this.since), this.text, el("div.k-ctxbox", null, this.args), this.controls, this.act.status);
   }
 

@@ -10,6 +10,7 @@ class PanelHead {
     this.lineage = el("span.k-lineage");
     this.progress = el("span.k-progress", { hidden: true });
     this.goOn = button("Continue", () => this.act.run({ verb: "go_on" }), { kind: "k-btn.k-small", hidden: true });
+    this.verify = button("Verify", () => this.checkCode(), { kind: "k-btn.k-small", hidden: true });
     this.retry = button("Retry", () => this.askRetry(true), { kind: "k-btn.k-small", hidden: true, "aria-expanded": "false" });
     this.cancel = button("Cancel…", () => this.askCancel(true), { kind: "k-btn.k-small", hidden: true, title: "end this run for good", "aria-expanded": "false" });
     this.close = closable ? button("close", () => ctx.send({ type: "close" }), { kind: "k-link", title: "close this panel", "aria-label": "close this panel" }) : null;
@@ -20,18 +21,25 @@ class PanelHead {
     this.retrySays = el("span");
     this.retryGo = button("Retry and run", () => { this.askRetry(false); this.act.run({ verb: "retry" }); }, { kind: "k-btn.k-small" });
     this.retryBox = el("span.k-formrow.k-confirm", { hidden: true }, this.retrySays, this.retryGo, button("close", () => this.askRetry(false), { kind: "k-link" }));
-    for (const [node, name] of [[this.retry, "retry_line"], [this.retryGo, "retry_line"]]) {
-      for (const type of ["focus", "mouseenter"]) node.addEventListener(type, () => onLine(this.summary && this.summary[name]));
-      for (const type of ["blur", "mouseleave"]) node.addEventListener(type, () => onLine(null));
+    for (const [node, name] of [[this.retry, "retry"], [this.retryGo, "retry"], [this.goOn, "go_on"], [this.verify, "verify"], [this.cancel, "cancel"], [this.confirm, "cancel"]]) {
+      for (const type of ["focus", "focusin", "mouseenter"]) node.addEventListener(type, () => onLine(((this.summary || {}).lines || {})[name]));
+      for (const type of ["blur", "focusout", "mouseleave"]) node.addEventListener(type, () => onLine(null));
     }
-    this.controls = el("span.k-formrow", null, this.goOn, this.retry, this.cancel);
-    this.act = new Act(ctx, this.controls, { keep: true });
+    this.controls = el("span.k-formrow", null, this.goOn, this.retry, this.verify, this.cancel);
+    this.act = new Act(ctx, this.controls, { keep: true, onLine });
     this.facts = el("div.k-facts");
     this.ending = el("div.k-ending", { hidden: true });
     this.problem = el("div.k-problemline", { hidden: true, role: "note" });
     this.node = el("div.k-head", null,
       el("div.k-headtop", null, el("div.k-headrow", null, this.name, this.runId, this.chip, this.lineage), el("span.k-headright", null, this.controls, this.act.status, this.close)),
       this.confirm, this.retryBox, el("div.k-headrow", null, this.facts, this.progress), this.ending, this.problem);
+  }
+
+  /** Greyed it still takes the focus and a click, and says why: a tooltip alone reaches no keyboard. */
+  checkCode() {
+    const can = (this.summary.can || {}).verify;
+    if (can === true) this.act.run({ verb: "verify" });
+    else this.act.stop("refused", `cannot be verified: ${can}`);
   }
 
   askCancel(open) {
@@ -65,6 +73,9 @@ class PanelHead {
     show(this.goOn, (s.state === "interrupted" || s.state === "ready") && going.go_on !== undefined);
     this.goOn.disabled = going.go_on !== true;
     tip(this.goOn, going.go_on === true ? "replays what is recorded and goes on in this kernel" : going.go_on || "");
+    show(this.verify, going.verify !== undefined && !["damaged", "missing"].includes(s.state));
+    this.verify.setAttribute("aria-disabled", String(going.verify !== true));
+    tip(this.verify, going.verify === true ? "replays the run with the code loaded here and all live work forbidden; writes nothing" : `cannot be verified: ${going.verify}`);
     const open = ["suspended", "running", "interrupted", "ready"].includes(s.state);
     show(this.cancel, open && going.cancel === true);
     if (!open && !this.confirm.hidden) show(this.confirm, false);
@@ -116,9 +127,10 @@ class PanelHead {
     if (known(f.tokens)) fact(tokenCount(f.tokens), `${known(l.max_tokens) ? ` of ${tokenCount(l.max_tokens)}` : ""} tokens`, `${thousands(f.tokens)} tokens`);
     const c = f.cost;
     if (c) {
-      const unpriced = c.unpriced ? `${known(c.own) ? " + " : ""}${plural(c.unpriced, "call")} without a price` : "";
-      const words = `${known(l.max_cost_usd) ? ` of ${money(l.max_cost_usd)}` : ""}${unpriced}${c.copied ? ` + ${money(c.copied)} copied` : ""}`;
-      if (known(c.own) || words) fact(known(c.own) ? money(c.own) : "", words.replace(known(c.own) ? /$^/ : /^ /, ""), c.copied ? "spent by this run itself; what the copied steps cost was paid by its source" : "spent by this run itself");
+      const limited = known(l.max_cost_usd), own = known(c.own) ? c.own : limited ? 0 : null;
+      const unpriced = c.unpriced ? `${known(own) ? " + " : ""}${plural(c.unpriced, "call")} without a price` : "";
+      const words = `${limited ? ` of ${money(l.max_cost_usd)}` : ""}${unpriced}${c.copied ? ` + ${money(c.copied)} copied` : ""}`;
+      if (known(own) || words) fact(known(own) ? money(own) : "", words.replace(known(own) ? /$^/ : /^ /, ""), c.copied ? "spent by this run itself; what the copied steps cost was paid by its source" : "spent by this run itself");
     }
     if (known(f.working_ms)) fact(duration(f.working_ms), " working");
     if (known(f.waiting_ms) && f.waiting_ms >= 1000) out.push(el("span.k-fact", null, "waiting ", this.waiting = el("span", null, duration(f.waiting_ms))));

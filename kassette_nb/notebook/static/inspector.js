@@ -6,7 +6,7 @@ function otherAnswer(text) {
   return text.replace(yes, (_, before, word) => before + (word === "true" ? "false" : "true"));
 }
 
-const PARTS = [["result", "Result"], ["args", "Arguments"], ["usage", "Usage"], ["entry", "Entry"]];
+const PARTS = [["result", "Result"], ["args", "Arguments"], ["files", "Files"], ["usage", "Usage"], ["entry", "Entry"]];
 const NO_STEP = new Set(["suspend", "resume", "intent", "note", "error", "complete", "cancel", "start", "other"]);
 
 class Inspector {
@@ -22,7 +22,8 @@ class Inspector {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
       if (!by) return;
       e.preventDefault();
-      const next = this.tabs[(this.tabs.findIndex((t) => t.dataset.part === this.part) + by + this.tabs.length) % this.tabs.length];
+      const tabs = this.tabs.filter((t) => !t.hidden);
+      const next = tabs[(tabs.findIndex((t) => t.dataset.part === this.part) + by + tabs.length) % tabs.length];
       this.choosePart(next.dataset.part);
       next.focus();
     });
@@ -104,7 +105,11 @@ class Inspector {
     const name = row.id.length > 18 ? "this step" : row.id;
     put(this.again, answered ? "Ask again" : `Run again from ${name}`);
     tip(this.again, `a new run that keeps what is before ${row.id} and ${answered ? "asks" : "runs"} it again`);
-    for (const tab of this.tabs) put(tab, row.kind === "suspend" ? { result: "Answer", args: "Context", usage: "Usage", entry: "Entry" }[tab.dataset.part] : PARTS.find((p) => p[0] === tab.dataset.part)[1]);
+    for (const tab of this.tabs) {
+      const part = tab.dataset.part, named = row.kind === "suspend" && { result: "Answer", args: "Context" }[part];
+      put(tab, named || PARTS.find((p) => p[0] === part)[1]);
+      if (part === "files") show(tab, !!info.files);
+    }
   }
 
   drawTabs() {
@@ -120,6 +125,7 @@ class Inspector {
     this.onTouch();
     this.drawTabs();
     if (this.row) this.showPart(false);
+    this.hint(this.mode);
   }
 
   showPart(keep) {
@@ -136,7 +142,7 @@ class Inspector {
   stillNothing(key) {
     if (!this.row || key !== `${this.row.o}/${this.part}` || this.cache.has(key)) return;
     const since = Date.now() - (this.asked.get(key) || Date.now());
-    this.view.say(!this.asked.get(key) ? "no kernel: run this cell again to read the values" : since < 1200 ? "reading …" : "the kernel is busy; the value comes when its cell ends");
+    this.view.say(this.working === key ? "comparing the files …" : !this.asked.get(key) ? "no kernel: run this cell again to read the values" : since < 1200 ? "reading …" : "the kernel is busy; the value comes when its cell ends");
     this.slow = setTimeout(() => this.stillNothing(key), 1000);
   }
 
@@ -149,6 +155,9 @@ class Inspector {
   /** An answer to `value` or `more`. */
   hear(msg) {
     const key = `${msg.offset}/${msg.part}`, had = this.cache.get(key);
+    if (msg.type === "working") { this.working = key; return; }
+    if (msg.type === "file") { this.hearFile(had, msg); return; }
+    if (msg.files) { msg.ask = (n) => this.ctx.send({ type: "file", offset: msg.offset, part: "files", n }); msg.onLine = (line) => this.onLine(line, this.line("value")); }
     if (had && !had.truncated && msg.truncated && had.bytes === msg.bytes) return; // another view asked for the short form
     this.cache.delete(key);
     this.cache.set(key, msg);
@@ -156,10 +165,21 @@ class Inspector {
     while (this.cache.size > 60) this.cache.delete(this.cache.keys().next().value);
     if (!this.row || msg.offset !== this.row.o) return;
     if (msg.part === this.part) { clearTimeout(this.slow); this.view.show(msg); }
+    if (msg.part === "files") this.hint(this.mode);
     if (msg.part === "result") { this.drawHead(); if (this.mode) this.fillEditor(); this.hint(this.mode); }
   }
 
+  /** The text of one file, where it was asked for. */
+  hearFile(value, msg) {
+    if (!value || !value.files || !value.files[msg.n]) return;
+    const { text, bytes, shown, truncated, lines, why } = msg;
+    Object.assign(value.files[msg.n], { text, bytes, shown, truncated, lines, why });
+    if (value.fill) value.fill(msg.n);
+  }
+
   line(verb) {
+    const files = verb === "value" && this.part === "files" && this.row && this.cache.get(`${this.row.o}/files`);
+    if (files && files.lines) return files.lines.files;
     const value = this.row && this.cache.get(`${this.row.o}/result`);
     return value && value.lines ? value.lines[verb] || "" : "";
   }

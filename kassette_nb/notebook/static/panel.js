@@ -141,7 +141,7 @@ class Panel {
     this.offset = this.rows[i] ? this.rows[i].o : undefined;
     this.timeline.select(i, true);
     const s = this.summary;
-    this.inspector.select(this.rows[i] || null, { started: s.started, copied: s.copied || 0, can: s.can, live: s.state === "running" });
+    this.inspector.select(this.rows[i] || null, { started: s.started, copied: s.copied || 0, can: s.can, files: s.workspace, live: s.state === "running" });
     this.inspector.hint(this.inspector.mode);
   }
 
@@ -180,7 +180,7 @@ class Panel {
     else if (msg.type === "beat") this.beat = Date.now();
     else if (msg.type === "printed") this.setPrinted(msg);
     else if (msg.type === "line") { if (msg.n === this.lineAsked && msg.text) this.codeLine(msg.text); }
-    else if (msg.type === "value" || msg.type === "more") {
+    else if (["value", "more", "file", "working"].includes(msg.type)) {
       if (msg.part === "context") this.questions.hear(msg);
       else this.inspector.hear(msg);
     }

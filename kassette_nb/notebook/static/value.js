@@ -68,7 +68,7 @@ function diffBody(text) {
     let kind = "";
     if (/^@@/.test(line)) { kind = ".k-hunk"; inHunk = true; }
     else if (!inHunk && /^(\+\+\+|---) /.test(line)) kind = ".k-file";
-    else if (/^(diff |index )/.test(line)) { kind = ".k-file"; inHunk = false; }
+    else if (/^(diff |index |old mode |new mode )/.test(line)) { kind = ".k-file"; inHunk = false; }
     else if (c === "+") kind = ".k-add";
     else if (c === "-") kind = ".k-del";
     const row = el("div.k-line" + kind);
@@ -105,6 +105,7 @@ function imageBody(value, urls) {
 function valueBody(value, urls = []) {
   const text = (value.text || "").replace(/\n$/, ""); // an ending line break is no line of its own
   if (value.format === "none") return el("div.k-none", null, value.note || "not recorded");
+  if (value.format === "files") return filesBody(value);
   if (value.format === "image") return imageBody(value, urls);
   if (!value.text) return el("div.k-none", null, "empty text");
   if (value.format === "conversation") return conversationBody(value);
@@ -130,11 +131,11 @@ class ValueView {
 
   /** The same value again leaves the page (scroll, selection, folds) as it is. */
   show(value) {
-    const same = this.value && value && this.value.text === value.text && this.value.format === value.format && this.value.note === value.note && this.value.base64 === value.base64;
+    const same = this.value && value && this.value.text === value.text && this.value.format === value.format && this.value.note === value.note && this.value.base64 === value.base64 && this.value.files === value.files;
     const longer = this.value && value && value.text && this.value.text && value.text.startsWith(this.value.text);
     this.value = value;
     const sized = value && value.format !== "none";
-    put(this.size, !sized ? "" : value.truncated ? `${byteCount(value.shown)} of ${byteCount(value.bytes)}` : byteCount(value.bytes));
+    put(this.size, !sized ? "" : value.said ? value.said : value.truncated ? `${byteCount(value.shown)} of ${byteCount(value.bytes)}` : byteCount(value.bytes));
     put(this.all, sized ? `show all ${byteCount(value.bytes)}` : "");
     show(this.all, sized && value.truncated);
     show(this.copy, sized && value.format !== "image");
