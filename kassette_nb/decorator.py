@@ -78,7 +78,10 @@ def kassette(
     Raises:
         TypeError: The function cannot be a workflow, or an option is not what it has to be; says
             why.
+        WorkspaceError: ``workspace`` is no path.
     """
+
+    declared = Workspace.of(workspace)
 
     def decorate(fn: Body) -> Workflow:
         if not inspect.iscoroutinefunction(fn):
@@ -97,7 +100,7 @@ def kassette(
             budget=budget,
             max_payload=max_payload,
             transient=transient,
-            workspace=Workspace.of(workspace),
+            workspace=declared,
             outcome=outcome,
         )
         workflow = registry[called] = Workflow(definition, storage)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -115,7 +114,7 @@ class Definition(msgspec.Struct, frozen=True):
         files: Recorder | None = None,
     ) -> Session:
         """Return a session over a journal; without a writer it verifies."""
-        declared = Path(self.workspace.path).absolute() if self.workspace else None
+        declared = self.workspace.directory if self.workspace else None
         lines = journal.entries if journal else []
         budget = limits(lines, opening, self.budget)
         meter = Meter(run_id, lines, budget, opening) if budget is not None else None

@@ -21,9 +21,10 @@ from .journal import read
 from .kept import home
 from .llm.history import History
 from .model import RunModel
+from .noted import begun_in, commit_of
+from .places import fork_tree
 from .snapshots import Snapshots
 from .values import JSON
-from .workspace import begun_in, commit_of, fork_tree
 
 #: Stands for the directory of a run in its arguments: each attempt has one of its own.
 WORKSPACE = b"$WORKSPACE"
@@ -187,7 +188,7 @@ class _Directories:
             found.append((source.from_offset, _told(fork_tree(run.storage, run_id))))
             run_id = source.run_id
         begun = begun_in(entries)
-        return [*found, (0, _told(begun))] if begun is not None else []
+        return [*found, (0, _told(Path(begun)))] if begun is not None else []
 
     def _source(self, run: RunModel, run_id: str) -> Source | None:
         if run_id not in self._sources:

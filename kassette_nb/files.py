@@ -5,24 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
+
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal
 from .kept import check_kept, home
 from .lease import acquire_blocking
+from .noted import at_cut, begun_in, commit_of, latest
 from .occupied import Occupied
+from .places import tree_of
 from .snapshots import Change, Snapshots
 from .state import Events
 from .storage import Storage
-from .workspace import (
-    Workspace,
-    at_cut,
-    changes_between,
-    commit_of,
-    latest,
-    tree_of,
-    watch,
-)
+from .workspace import Workspace, changes_between, watch
 
 #: Where in a run: behind a step, by its id; None is before the first step.
 Place = str | None
@@ -48,7 +44,10 @@ class Files:
 
     @property
     def path(self) -> Path | None:
-        """The directory that the run works in; None where its journal names none."""
+        """The directory that the run works in; None where its journal names none.
+
+        An old journal may name it only relative to a directory that nobody knows.
+        """
         return tree_of(self._storage, self._journal.run_id, self._journal.entries)
 
     def steps(self) -> list[str]:
@@ -64,7 +63,8 @@ class Files:
         entries = self._journal.entries
         cut = _behind(entries, step) if step is not None else 1
         if cut is None:
-            near = ", ".join(self.steps()[-8:]) or "none has"
+            steps = self.steps()
+            near = ", ".join(["…"] * (len(steps) > 8) + steps[-8:]) or "none has"
             raise WorkspaceError(
                 f"run {self._journal.run_id!r} has no step {step!r} recorded; with a snapshot "
                 f"are: {near}."
@@ -107,22 +107,30 @@ class Files:
         """Return how two snapshots of this storage differ, as a unified diff."""
         return self._snapshots.diff(before, after)
 
-    def checkout(self, step: Place, directory: str | os.PathLike[str]) -> Path:
+    def checkout(
+        self,
+        step: Place,
+        directory: str | os.PathLike[str],
+        *,
+        snapshot: str | None = None,
+    ) -> Path:
         """Write the files behind a step into a directory of their own, byte for byte.
 
         Args:
             step: The step's id; None: the files before the first step.
             directory: Not there yet, or empty.
+            snapshot: Write this one, whatever the step: what ``restore`` found and kept.
 
         Returns:
             The directory, absolute. If the tree was a git repository, this is one, with the same
-            HEAD, branch and commits.
+            HEAD, branch and commits. If it was none, git that is called there finds the
+            repository that the directory lies in, if it lies in one.
 
         Raises:
             WorkspaceError: The directory has something in it, or there is no snapshot.
         """
         place = Path(directory).absolute()
-        commit = self.commit(step)
+        commit = self.commit(step) if snapshot is None else self._known(snapshot)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise WorkspaceError(
                 f"{place} has something in it; give a directory that is empty or not there yet. "
@@ -132,21 +140,26 @@ class Files:
         self._snapshots.write_whole(commit, place, self.path, indexes)
         return place
 
-    def restore(self) -> list[str]:
+    def restore(self, snapshot: str | None = None) -> Restored:
         """Put the run's directory back to what the journal recorded last.
 
+        Args:
+            snapshot: To this one instead: what an earlier ``restore`` found and kept.
+
         Returns:
-            What differed, one line each. What was there is kept as a snapshot.
+            What differed, and the snapshot in which what was there is kept.
 
         Raises:
             RunBusyError: A session of this run is at work in it.
             WorkspaceError: Another run is at work in it, or the directory or the snapshot is not
-                there.
+                there, or the journal does not say where the directory is.
         """
-        run_id, recorded, path = self._journal.run_id, self.last(), self.path
-        if recorded is None or path is None or not path.is_dir():
+        run_id, wanted, path = self._journal.run_id, self.last(), self._place()
+        if wanted is None or path is None or not path.is_dir():
             raise WorkspaceError(f"run {run_id!r} has no directory here that could be put back.")
-        check_kept(self._storage, run_id, recorded, self._journal.entries, "put back")
+        if snapshot is not None:
+            wanted = self._known(snapshot)
+        check_kept(self._storage, run_id, wanted, self._journal.entries, "put back")
         hold = acquire_blocking(self._storage, run_id)
         occupied = None
         try:
@@ -154,14 +167,54 @@ class Files:
             number = self._journal.last_session + 1
             declared = self._declared or Workspace(str(path))
             tree = watch(self._storage, run_id, path, declared, number)
-            found = tree.take(recorded)
-            changes = changes_between(self._snapshots, recorded, found)
-            tree.put_back(recorded, head=self._journal.opening.source is not None)
-            return changes
+            found = tree.take(wanted)
+            changes = changes_between(self._snapshots, wanted, found)
+            tree.put_back(wanted, head=self._journal.opening.source is not None)
+            return Restored(path, wanted, found, tuple(changes))
         finally:
             if occupied is not None:
                 occupied.release()
             hold.release()
+
+    def _known(self, snapshot: str) -> str:
+        found = self._snapshots.full(snapshot)
+        if found is None:
+            raise WorkspaceError(f"there is no snapshot {snapshot!r} in {self._snapshots.home}.")
+        return found
+
+    def _place(self) -> Path | None:
+        """Return the run's directory, or say why only its workflow knows it."""
+        noted = begun_in(self._journal.entries)
+        if self.path is not None or noted is None:
+            return self.path
+        if self._declared is not None:
+            return self._declared.directory
+        raise WorkspaceError(
+            f"the journal of run {self._journal.run_id!r} names its directory as {noted!r} only, "
+            "relative to where it was begun. Load its workflow, which declares the directory."
+        )
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What `Files.restore` did.
+
+    ``path`` is the directory, ``snapshot`` what it was put back to, ``kept`` the snapshot of what
+    was there, ``changes`` what differed, one line each (``M src/app.py``).
+    """
+
+    path: Path
+    snapshot: str
+    kept: str
+    changes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.kept == self.snapshot:
+            return f"{self.path} was as recorded"
+        lines = [f"{self.path} put back; {len(self.changes)} differed", *self.changes]
+        again = f"run.workspace.restore({self.kept[:12]!r}) brings it back"
+        return "\n".join([*lines, f"what was there is snapshot {self.kept[:12]}: {again}"])
+
+    __repr__ = __str__
 
 
 def _behind(entries: list[AnyEntry], step_id: str) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import answers, imported, state, values, workspace
+from . import answers, imported, kept, noted, places, state, values
 from .clock import SystemClock, stamp_now
 from .entries import (
     AnyEntry,
@@ -25,7 +25,6 @@ from .entries import (
 )
 from .errors import KassetteError, ReplayMismatchError
 from .journal import Journal, parse, read
-from .kept import check_kept
 from .lease import acquire_blocking
 from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
@@ -45,6 +44,7 @@ def fork(
     same_effects: bool = False,
     params: Mapping[str, JSON] | None = None,
     check: Callable[[Journal], None] | None = None,
+    declared: bool | None = None,
 ) -> str:
     """Make a new run whose journal begins with the entries before ``at``.
 
@@ -62,6 +62,7 @@ def fork(
         params: Other values for arguments of the workflow. Recorded steps keep their results;
             what runs live sees these.
         check: Called with the new journal before anything is written; what it raises is raised.
+        declared: Whether the code that goes on declares a workspace; None: nobody knows.
 
     Returns:
         The new run's id. Its journal is durable and complete. Where the source has a workspace,
@@ -80,7 +81,8 @@ def fork(
     lines[0] = _opening(source, cut, label, same_effects, dict(params or {}))
     if check is not None:
         check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
-    return _with_files(storage, source, cut, lines, new_run_id, own_scope=not same_effects)
+    scope = not same_effects
+    return _with_files(storage, source, cut, lines, new_run_id, declared, own_scope=scope)
 
 
 def fork_answered(
@@ -93,6 +95,7 @@ def fork_answered(
     note: str | None = None,
     new_run_id: str | None = None,
     label: str | None = None,
+    declared: bool | None = None,
     check: Callable[[Journal], None] | None = None,
 ) -> str:
     """Make a new run in which a question of this one has another answer.
@@ -104,16 +107,13 @@ def fork_answered(
         value: The answer in the fork.
         by: Who answers.
         note: Why, for the record.
-        new_run_id: The new run's id; by default ``<run_id>.2``, ``.3`` …
-        label: A name for people.
-        check: Called with the new journal before anything is written; what it raises is raised.
+        new_run_id, label, check, declared: See `fork`.
 
     Returns:
         The new run's id. Its journal, the answer with it, is durable and complete.
 
     Raises:
-        UnknownRunError: There is no such run.
-        ReplayMismatchError: No such question is recorded.
+        UnknownRunError, ReplayMismatchError: There is no such run, or no such question in it.
         JournalValueError: The answer does not fit the question.
         WorkspaceError: The files at that point were not kept; names the nearest that were.
         KassetteError: ``new_run_id`` exists already.
@@ -131,7 +131,7 @@ def fork_answered(
     lines[0] = _opening(source, cut, label, False, {})
     if check is not None:
         check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
-    return _with_files(storage, source, cut, lines, new_run_id, own_scope=True)
+    return _with_files(storage, source, cut, lines, new_run_id, declared, own_scope=True)
 
 
 def _with_files(
@@ -140,17 +140,19 @@ def _with_files(
     cut: int,
     lines: list[bytes],
     new_run_id: str | None,
+    declared: bool | None,
     *,
     own_scope: bool,
 ) -> str:
     """Publish a fork's journal, and give it a directory of its own where its source has one."""
     run_id = source.run_id
-    commit = workspace.at_cut(run_id, source.entries, cut)
-    check_kept(storage, run_id, commit, source.entries)
+    commit = noted.at_cut(run_id, source.entries, cut)
+    kept.check_kept(storage, run_id, commit, source.entries)
+    places.check_declared(run_id, commit, declared)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:
-        origin = workspace.origin(storage, run_id, source.entries)
-        workspace.make_tree(storage, made, commit, origin)
+        origin = places.origin(storage, run_id, source.entries)
+        places.make_tree(storage, made, commit, origin)
     return made
 
 

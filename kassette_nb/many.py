@@ -171,6 +171,7 @@ def _made(workflow: Many, definition: Definition, asked: Asked) -> Attempts:
             params=params[number] if params is not None else None,
             label=labels[number] if labels is not None else _label(asked, number),
             check=check if number == 0 or params is not None else None,
+            declared=definition.workspace is not None,
         )
         for number in range(count)
     ]

@@ -5,12 +5,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from . import git
+from . import git, refs
 from .errors import WorkspaceError
 
 
 def clone(
-    private: Path, origin: Path | None, directory: Path, head: str | None, branch: str | None
+    private: Path,
+    origin: Path | None,
+    directory: Path,
+    head: str | None,
+    branch: str | None,
+    known: str | None,
 ) -> None:
     """Give a directory a repository of its own, at the same HEAD and branch.
 
@@ -20,6 +25,7 @@ def clone(
         directory: Has no ``.git`` yet.
         head: The commit that HEAD was at.
         branch: The branch; None for a detached HEAD.
+        known: The refs, as `kassette_nb.refs.read` gave them; None: as they are now.
     """
     what = f"give {directory} its repository"
     made = directory / ".git"
@@ -37,11 +43,13 @@ def clone(
         git.call(*settings, "core.bare", "false", what=what)
     else:
         git.call("init", "-q", "--template=", str(directory), what=what)
-    point(private, directory, head, branch)
+    point(private, directory, head, branch, known)
 
 
-def point(private: Path, directory: Path, head: str | None, branch: str | None) -> None:
-    """Let HEAD, its branch and the index be what they were."""
+def point(
+    private: Path, directory: Path, head: str | None, branch: str | None, known: str | None
+) -> None:
+    """Let HEAD, its branch, the other refs and the index be what they were."""
     what = f"bring back HEAD in {directory}"
     place = git.directory(directory)
     assert place is not None, "asked for trees with a repository"
@@ -52,6 +60,7 @@ def point(private: Path, directory: Path, head: str | None, branch: str | None) 
         except WorkspaceError:
             fetch = ("-q", "--no-tags", "--update-shallow", "--no-write-fetch-head")
             git.call("fetch", *fetch, str(private), head, env=env, what=what)
+    refs.write(place, directory, known, private)
     if branch is not None:
         git.call("symbolic-ref", "HEAD", f"refs/heads/{branch}", env=env, what=what)
         moved = [f"refs/heads/{branch}", head] if head else ["-d", f"refs/heads/{branch}"]

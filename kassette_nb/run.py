@@ -302,14 +302,18 @@ class Run(Seen, Shown):
         if start:
             decisions.code_of(self, "start the fork")
         found: list[Verification] = []
-        check = decisions.checker(self.workflow, found, start)
+        code = self.workflow
+        declared = code.definition.workspace is not None if code is not None else None
+        check = decisions.checker(code, found, start)
         if answer is UNSET:
-            made = forks.fork(self.storage, self.run_id, at=at, override=override,
-                              new_run_id=new_run_id, label=label, check=check)  # fmt: skip
+            made = forks.fork(self.storage, self.run_id, at=at, override=override, check=check,
+                              new_run_id=new_run_id, label=label, declared=declared)  # fmt: skip
         else:
             by = person() if by is None else by
-            made = forks.fork_answered(self.storage, self.run_id, str(at), answer, by=by, note=note,
-                                       new_run_id=new_run_id, label=label, check=check)  # fmt: skip
+            made = forks.fork_answered(
+                self.storage, self.run_id, str(at), answer, by=by, note=note, check=check,
+                new_run_id=new_run_id, label=label, declared=declared,
+            )  # fmt: skip
         run = Run(self.storage, made, self._runs)
         run.verification = found[0] if found else None
         return run.resume() if start else run

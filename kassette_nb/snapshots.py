@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from pathlib import Path
 import msgspec
 from msgspec import field
 
-from . import git, repository
+from . import git, modes, repository
 from .errors import WorkspaceError
 
 #: Files larger than this (bytes) are left out of a snapshot, and named.
@@ -56,6 +57,9 @@ class Extras(msgspec.Struct, frozen=True):
     ``head`` and ``branch`` are those of the tree's own repository. ``nested`` gives the snapshots
     of repositories inside the tree by path, ``empty`` the empty directories, ``left_out`` files
     that were not kept, with the reason, ``ignored`` some of what ``.gitignore`` names.
+    ``within`` is where in its repository a tree is that is not the root of one, and ``rules``
+    what that repository ignores in it. ``refs`` is a commit that keeps the refs of the tree's own
+    repository. ``modes`` are those that are stricter than git's.
     """
 
     head: str | None = None
@@ -64,6 +68,10 @@ class Extras(msgspec.Struct, frozen=True):
     empty: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    within: str | None = None
+    rules: tuple[str, ...] = ()
+    refs: str | None = None
+    modes: dict[str, str] = field(default_factory=dict)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -131,6 +139,12 @@ class Snapshots:
             return False
         return True
 
+    def full(self, commit: str) -> str | None:
+        """Return the whole name of a snapshot, which may be cut short; None if it is not here."""
+        if not re.fullmatch(r"[0-9a-f]{4,64}", commit) or not self.has(commit):
+            return None
+        return self.run("rev-parse", f"{commit}^{{commit}}", what="look").decode().strip()
+
     def extras(self, commit: str) -> Extras:
         """Return what a snapshot says besides its files."""
         known = self._extras.get(commit)
@@ -166,6 +180,24 @@ class Snapshots:
         args = ("-q", "--no-tags", "--update-shallow", "--no-write-fetch-head")
         what = f"keep the commits of {tree}"
         self.run("fetch", *args, str(tree.absolute()), f"+HEAD:{kept}", what=what)
+
+    def keep_refs(self, text: str) -> str:
+        """Keep the refs of a tree's own repository; equal ones are the same commit."""
+        what = "keep the branches"
+        data = text.encode(errors="surrogateescape")
+        blob = self.run("hash-object", "-w", "--stdin", data=data, what=what).strip()
+        tree = self.run("mktree", data=b"100644 blob %s\trefs\n" % blob, what=what).strip()
+        who = b"kassette_nb <kassette_nb@localhost> 0 +0000"
+        commit = b"tree %s\nauthor %s\ncommitter %s\n\nrefs\n" % (tree, who, who)
+        made = self.run("hash-object", "-t", "commit", "-w", "--stdin", data=commit, what=what)
+        return made.decode().strip()
+
+    def refs(self, extras: Extras) -> str | None:
+        """Return the refs that a snapshot keeps; None if it is an old one, or has none."""
+        if extras.refs is None:
+            return None
+        text = self.run("cat-file", "blob", f"{extras.refs}:refs", what="read the branches")
+        return text.decode(errors="surrogateescape")
 
     # ------------------------------------------------------------------------------- comparing
 
@@ -249,10 +281,12 @@ class Snapshots:
             origin: See `give_repository`.
             indexes: See `restore`; what is in it already is replaced.
         """
-        made = place.with_name(f".making-{secrets.token_hex(6)}")
+        closed = place.with_name(f".making-{secrets.token_hex(6)}")
+        made = closed / "tree"
         try:
             shutil.rmtree(indexes, ignore_errors=True)
             place.parent.mkdir(parents=True, exist_ok=True)
+            closed.mkdir(mode=0o700)  # until the modes of private files are theirs again
             self.restore(commit, made, indexes)
             self.give_repository(commit, made, origin)
             made.rename(place)
@@ -260,7 +294,7 @@ class Snapshots:
             if not place.is_dir() or not any(place.iterdir()):  # else somebody was first
                 raise WorkspaceError(f"cannot make {place}: {problem}") from None
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(closed, ignore_errors=True)
 
     def restore(self, commit: str, directory: Path, indexes: Path) -> None:
         """Write a snapshot's files into an empty directory, byte for byte.
@@ -277,6 +311,7 @@ class Snapshots:
         what = f"write snapshot {commit[:12]} to {directory}"
         self.run("read-tree", commit, index=index, what=what)
         self.run("checkout-index", "-a", "-f", "-q", "-u", tree=directory, index=index, what=what)
+        modes.give(directory, extras.modes)
         for path in extras.empty:
             (directory / path).mkdir(parents=True, exist_ok=True)
         for path, inner in extras.nested.items():
@@ -299,6 +334,7 @@ class Snapshots:
                 (directory / path).rmdir()
         index = indexes / "root"
         self.run("read-tree", "--reset", "-u", commit, tree=directory, index=index, what=what)
+        modes.give(directory, theirs.modes)
         for path in theirs.empty:
             (directory / path).mkdir(parents=True, exist_ok=True)
         for path, inner in theirs.nested.items():
@@ -311,7 +347,8 @@ class Snapshots:
 
     def move_head(self, tree: Path, extras: Extras) -> None:
         """Let a tree's own repository be at the commit and branch that a snapshot says."""
-        repository.point(self.repository, tree, extras.head, extras.branch)
+        known = self.refs(extras)
+        repository.point(self.repository, tree, extras.head, extras.branch, known)
 
     def give_repository(self, commit: str, directory: Path, origin: Path | None) -> None:
         """Give restored files the repository that the tree had: same HEAD, branch and commits.
@@ -325,7 +362,8 @@ class Snapshots:
         extras = self.extras(commit)
         if extras.head is not None or extras.branch is not None:
             there = origin if origin is not None and git.directory(origin) else None
-            repository.clone(self.repository, there, directory, extras.head, extras.branch)
+            known = self.refs(extras)
+            repository.clone(self.repository, there, directory, extras.head, extras.branch, known)
         for path, inner in extras.nested.items():
             self.give_repository(inner, directory / path, origin / path if origin else None)
 

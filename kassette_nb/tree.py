@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import git
+from . import enclosing, git, modes, refs
 from .errors import WorkspaceError
 from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, inner_indexes
 
@@ -65,12 +65,18 @@ class Tree:
         self._tracked_at: tuple[int, int] | None = None
         self._tracked: list[str] = []
         self._absent: list[str] = []
+        self._modes: dict[str, str] = {}
+        self._refs_read: str | None = None
+        self._refs_kept: str | None = None
         self._lock = threading.Lock()
         #: The newest snapshot, with its tree and what it says besides.
         self._commit: str | None = None
         self._written: str | None = None
         self._extras = Extras()
         self._seen = False
+        self._root: Path | None = None
+        self._within: str | None = None
+        self._rules: tuple[str, ...] = ()
 
     def take(self, parent: str | None = None) -> str:
         """Take a snapshot: durable on return; the same commit as before where nothing changed.
@@ -102,14 +108,20 @@ class Tree:
         """
         with self._lock:
             assert self._commit is not None, "the present state is kept first"
+            self._run("update-ref", f"refs/replaced/{self._commit}", self._commit)
             self.snapshots.put_back(self._commit, commit, self.path, self._indexes)
             extras = self.snapshots.extras(commit)
             if head and extras.head is not None and git.directory(self.path) is not None:
                 self.snapshots.move_head(self.path, extras)
-            self._commit, self._extras = commit, extras
+            self._commit, self._extras, self._modes = commit, extras, extras.modes
             self._written = self._run("rev-parse", f"{commit}^{{tree}}").decode().strip()
             self._seen = False
             self._nested.clear()
+
+    @property
+    def within(self) -> str | None:
+        """Where in its repository the tree is, or was forked from, that is not its root."""
+        return self._within
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -118,9 +130,20 @@ class Tree:
 
     def _first(self, parent: str | None) -> str:
         self._indexes.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if parent is not None and self.snapshots.has(parent):
+        if parent is not None and not self.snapshots.has(parent):
+            shutil.rmtree(self._indexes)  # they name objects that are gone with it
+            self._indexes.mkdir(mode=0o700)
+        elif parent is not None:
             self._commit, self._extras = parent, self.snapshots.extras(parent)
+            self._modes = self._extras.modes
             self._written = self._run("rev-parse", f"{parent}^{{tree}}").decode().strip()
+        if self._name:  # a repository inside the tree has rules of its own
+            root = enclosing.root_of(self.path)
+            if root is not None:
+                self._within = self.path.resolve().relative_to(root).as_posix()
+                self._root = None if enclosing.ignores(root, self.path) else root
+        if self._within is None:  # a fork keeps to the rules of the tree that it comes from
+            self._within, self._rules = self._extras.within, self._extras.rules
         try:
             self._refresh()
         except WorkspaceError:
@@ -139,6 +162,8 @@ class Tree:
         self._run("ls-files", "-z", "--", ":(literal).gitignore")
 
     def _take(self) -> str:
+        if self._root is not None:
+            self._rules = enclosing.rules(self._root, self.path)
         changed, empty, nested = self._scan()
         left_out = self._extras.left_out
         written = self._written
@@ -164,12 +189,24 @@ class Tree:
             tuple(sorted(empty)),
             left_out,
             self._extras.ignored if self._commit is not None else self._ignored_paths(),
+            self._within,
+            self._rules,
+            self._refs(),
+            self._modes,
         )
         if self._commit is None or written != self._written or extras != self._extras:
             assert written is not None, "the first look writes it"
             self._commit = self._record(written, extras)
             self._written, self._extras = written, extras
         return self._commit
+
+    def _refs(self) -> str | None:
+        text = refs.read(self.path)
+        if text is None:
+            return None
+        if text != self._refs_read:
+            self._refs_kept, self._refs_read = self.snapshots.keep_refs(text), text
+        return self._refs_kept
 
     def _scan(self) -> tuple[set[str], set[str], set[str]]:
         """Return what may have changed, the empty directories, and the repositories inside."""
@@ -213,6 +250,10 @@ class Tree:
         if own is not None and not self._ignored:
             exclude = git.common_directory(self.path) / "info" / "exclude"
             options += [f"--exclude-from={exclude}"] if exclude.exists() else []
+        if self._rules and not self._ignored:
+            lines = self._indexes / "rules"
+            lines.write_bytes(b"".join(os.fsencode(rule) + b"\n" for rule in self._rules))
+            options.append(f"--exclude-from={lines.absolute()}")
         if self._hidden is not None:
             escaped = re.sub(r"([\\*?\[ !#])", r"\\\1", self._hidden.as_posix())
             options.append(f"--exclude=/{escaped}/")
@@ -221,7 +262,7 @@ class Tree:
 
     def _forced(self) -> list[str]:
         """Return the ignored files that the tree's own repository tracks, when that may change."""
-        own = git.directory(self.path)
+        own = git.directory(self._root or self.path)
         if own is None or self._ignored:
             return []
         try:
@@ -258,8 +299,9 @@ class Tree:
     def _update(self, changed: set[str]) -> dict[str, str]:
         """Bring the index up to date; return what is left out, with the reason."""
         left_out = {}
+        self._modes = {path: mode for path, mode in self._modes.items() if path not in changed}
         for path in changed:
-            reason = self._unfit(self.path / path)
+            reason = self._unfit(path)
             if reason is not None:
                 left_out[path] = reason
         data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - left_out.keys()))
@@ -281,7 +323,8 @@ class Tree:
             return False
         return True
 
-    def _unfit(self, path: Path) -> str | None:
+    def _unfit(self, name: str) -> str | None:
+        path = self.path / name
         try:
             found = path.lstat()
         except OSError:
@@ -290,7 +333,11 @@ class Tree:
             return None
         if found.st_size > self._max_file:
             return f"larger than {self._max_file:,} bytes"
-        return None if os.access(path, os.R_OK) else "not readable"
+        if not os.access(path, os.R_OK):
+            return "not readable"
+        if (mode := modes.private(found.st_mode)) is not None:
+            self._modes[name] = mode
+        return None
 
     def _inner(self, path: str) -> Tree:
         known = self._nested.get(path)
@@ -306,7 +353,9 @@ class Tree:
         return known
 
     def _record(self, written: str, extras: Extras) -> str:
-        parents = [commit for commit in (self._commit, *extras.nested.values()) if commit]
+        parents = [
+            commit for commit in (self._commit, extras.refs, *extras.nested.values()) if commit
+        ]
         args = [arg for commit in dict.fromkeys(parents) for arg in ("-p", commit)]
         message = json.dumps(msgspec.to_builtins(extras), sort_keys=True)
         text = f"snapshot\n\n{message}\n".encode()

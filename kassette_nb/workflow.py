@@ -199,13 +199,9 @@ class Workflow(Many):
             The new run's id; ``start(run_id=…)`` goes live from there.
         """
         make = partial(
-            forks.fork,
-            at=at,
-            override=override,
-            new_run_id=new_run_id,
-            label=label,
-            same_effects=same_effects,
-        )
+            forks.fork, at=at, override=override, new_run_id=new_run_id, label=label,
+            same_effects=same_effects, declared=self.definition.workspace is not None,
+        )  # fmt: skip
         return await beside(self.storage, make, self.storage, run_id)
 
     async def retry(self, run_id: str) -> str:

@@ -13,170 +13,88 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec.structs import force_setattr
 
-from .entries import AnyEntry, Note, Start, Step
+from .entries import AnyEntry, Note, Step
 from .errors import WorkspaceChangedError, WorkspaceError
 from .journal import Journal
 from .kept import check_kept, home, kept_where
+from .noted import UNTOUCHING, Told, at_cut, bare, begun_in, died, latest, note
 from .occupied import Occupied
+from .places import fence, fork_tree, make_tree, origin
 from .snapshots import MAX_FILE, Snapshots
 from .storage import Storage
 from .tree import Tree, fresh_indexes
 
-#: Steps of these kinds run no code of the user's.
-UNTOUCHING = frozenset({"value", "sleep"})
 #: Changes that a message names one by one.
 NAMED = 12
+#: What ``Workspace.differs`` may be.
+DIFFERS = (None, "refuse", "restore", "keep")
 
 
 class Workspace(msgspec.Struct, frozen=True):
     """A directory whose files are kept with every step: ``@kassette(workspace=…)``.
 
     ``path`` is the directory. ``ignored`` also keeps what its ``.gitignore`` names; ``max_file``
-    is the size in bytes above which a file is left out. ``differs`` says what a session does
-    that finds other files than its journal recorded: ``refuse`` (and say what differs),
-    ``restore`` them, or ``keep`` what is there and record it.
+    is the size in bytes above which a file is left out.
+
+    Where the directory is not the root of its git repository, forks have the files without a
+    repository.
+
+    ``differs`` says what a session does that finds other files than its journal recorded:
+    ``refuse`` (and say what differs), ``restore`` them (what was there is kept as a snapshot, which
+    a note in the journal names), or ``keep`` what is there and record it. By default, None, it
+    refuses; except in a fork's own directory, where nobody else works, after a session that died:
+    there half a step is what differs, and the files are restored.
     """
 
-    path: str
+    path: str | os.PathLike[str]
     ignored: bool = False
     max_file: int = MAX_FILE
-    differs: Literal["refuse", "restore", "keep"] = "refuse"
+    differs: Literal["refuse", "restore", "keep"] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            path = os.fsdecode(self.path)
+        except TypeError:
+            raise _refused(f"workspace={self.path!r} is not a path") from None
+        if not path.strip():
+            raise _refused(f"workspace={path!r} names no directory; the present one is '.'")
+        force_setattr(self, "path", path)
+        if type(self.ignored) is not bool:
+            raise _refused(f"ignored={self.ignored!r} is neither True nor False")
+        if type(self.max_file) is not int or self.max_file < 0:
+            raise _refused(
+                f"max_file={self.max_file!r} is not a size in bytes, as in max_file=5_000_000"
+            )
+        if self.differs not in DIFFERS:
+            choices = ", ".join(map(repr, DIFFERS[1:]))
+            raise _refused(f"differs={self.differs!r} is none of {choices}, None")
+
+    @property
+    def directory(self) -> Path:
+        """The directory, absolute."""
+        return Path(self.path).absolute()
 
     @staticmethod
     def of(given: Workspace | str | os.PathLike[str] | None) -> Workspace | None:
         """Return what a decorator was given as a workspace."""
         if given is None or isinstance(given, Workspace):
             return given
-        return Workspace(os.fspath(given))
+        return Workspace(given)
 
 
-class _Told(msgspec.Struct, omit_defaults=True):
-    """The data of a note about the tree."""
-
-    commit: str | None = None
-    path: str | None = None
-    left_out: dict[str, str] = {}
-    error: str | None = None
-
-
-def commit_of(entry: AnyEntry) -> str | None:
-    """Return the snapshot that an entry records."""
-    if isinstance(entry, Step):
-        return entry.workspace
-    if isinstance(entry, Note) and entry.kind == "workspace" and entry.data is not UNSET:
-        try:
-            return msgspec.json.decode(entry.data, type=_Told).commit
-        except msgspec.DecodeError:
-            return None
-    return None
-
-
-def latest(entries: Sequence[AnyEntry]) -> str | None:
-    """Return the snapshot recorded last among these entries."""
-    return next(filter(None, map(commit_of, reversed(entries))), None)
-
-
-def at_cut(run_id: str, entries: Sequence[AnyEntry], cut: int, asked: str = "fork") -> str | None:
-    """Return the snapshot of the files as they were before the entry ``cut``.
-
-    Returns:
-        None for a run without a workspace.
-
-    Raises:
-        WorkspaceError: A step before it was recorded without one; names the nearest that serve.
-    """
-    first = next(filter(None, map(commit_of, entries)), None)
-    bare = _bare(entries[:cut])
-    if first is not None and bare is not None:
-        raise _no_snapshot(run_id, entries, bare, asked)
-    # Before the first one stands nothing that could have changed a file.
-    return latest(entries[:cut]) or first
-
-
-def _bare(entries: Sequence[AnyEntry]) -> Step | None:
-    """Return the first step behind the last snapshot that should have one of its own."""
-    bare: Step | None = None
-    for entry in reversed(entries):
-        if commit_of(entry) is not None:
-            break
-        if isinstance(entry, Step) and entry.kind not in UNTOUCHING:
-            bare = entry
-    return bare
-
-
-def _no_snapshot(
-    run_id: str, entries: Sequence[AnyEntry], bare: Step, asked: str
-) -> WorkspaceError:
-    later = iter(entries[bare.offset + 1 :])
-    found = next((e for e in later if commit_of(e) is not None), None)
-    after = next((e for e in later if isinstance(e, Step)), None) if found else None
-    or_later = f", or at={after.step_id!r}" if after is not None else ""
-    return WorkspaceError(
-        f"cannot {asked} run {run_id!r} there: step {bare.step_id!r} was recorded without a "
-        f"snapshot of the files. Use at={bare.step_id!r}, which runs it again{or_later}. Nothing "
-        "was written."
-    )
-
-
-def fork_tree(storage: Storage, run_id: str) -> Path:
-    """Return the directory that a fork works in."""
-    return home(storage) / "trees" / run_id
-
-
-def make_tree(storage: Storage, run_id: str, commit: str, origin: Path | None) -> Path:
-    """Make a fork's directory from a snapshot: whole, or not there.
-
-    Args:
-        storage: Where the fork is.
-        run_id: The fork.
-        commit: The snapshot.
-        origin: The tree it was taken of; its repository is copied from there.
-    """
-    place = fork_tree(storage, run_id)
-    if place.exists():
-        return place
-    snapshots = Snapshots(home(storage))
-    snapshots.open()
-    snapshots.write_whole(commit, place, origin, snapshots.home / "index" / run_id / "0")
-    return place
-
-
-def tree_of(storage: Storage, run_id: str, entries: Sequence[AnyEntry]) -> Path | None:
-    """Return the directory that a run works in; None where its journal names none."""
-    first = entries[0]
-    if isinstance(first, Start) and first.source is not None:
-        return fork_tree(storage, run_id)
-    return begun_in(entries)
-
-
-def begun_in(entries: Sequence[AnyEntry]) -> Path | None:
-    """Return the directory of the run in which a run or the first of its sources was begun."""
-    for entry in entries:
-        if isinstance(entry, Note) and entry.kind == "workspace" and entry.data is not UNSET:
-            try:
-                told = msgspec.json.decode(entry.data, type=_Told)
-            except msgspec.DecodeError:
-                continue
-            if told.path is not None:
-                return Path(told.path).absolute()
-    return None
-
-
-def origin(storage: Storage, source: str, entries: Sequence[AnyEntry]) -> Path | None:
-    """Return the tree whose repository a fork of ``source`` begins with."""
-    made = fork_tree(storage, source)
-    return made if made.exists() else begun_in(entries)
+def _refused(reason: str) -> WorkspaceError:
+    return WorkspaceError(f"{reason}.")
 
 
 class Recorder:
     """Keeps one session's files: checks them at its start, and takes them after every step."""
 
-    def __init__(self, tree: Tree, occupied: Occupied, note: Note | None) -> None:
+    def __init__(self, tree: Tree, occupied: Occupied, opening: Note | None) -> None:
         self._tree = tree
         self._occupied = occupied
-        self._note = note
+        self._note = opening
         self._told: dict[str, str] = {}
 
     @property
@@ -190,8 +108,8 @@ class Recorder:
 
     def opening(self) -> list[Note]:
         """Return what the session writes about its files when it opens; once."""
-        note, self._note = self._note, None
-        return [note] if note is not None else []
+        first, self._note = self._note, None
+        return [first] if first is not None else []
 
     def mark(self, entry: object) -> list[Note]:
         """Give a step that is about to be recorded its snapshot.
@@ -206,23 +124,11 @@ class Recorder:
         try:
             entry.workspace = self._tree.take()
         except WorkspaceError as problem:
-            return [_note(_Told(error=str(problem)), entry.step_id)]
+            return [note(Told(error=str(problem)), entry.step_id)]
         left_out = self._tree.left_out
         new = {path: why for path, why in left_out.items() if self._told.get(path) != why}
         self._told.update(new)
-        return [_note(_Told(left_out=new), entry.step_id)] if new else []
-
-
-def _note(told: _Told, step_id: str | None = None) -> Note:
-    # A file's name need not be text; a journal's line is.
-    told.left_out = {_spelled(path): why for path, why in told.left_out.items()}
-    told.error = told.error and _spelled(told.error)
-    data = Raw(msgspec.json.encode(told))
-    return Note(session=0, kind="workspace", step_id=step_id, data=data)
-
-
-def _spelled(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+        return [note(Told(left_out=new), entry.step_id)] if new else []
 
 
 def prepare(
@@ -238,9 +144,10 @@ def prepare(
     entries = journal.entries if journal is not None else []
     source = journal.opening.source if journal is not None else None
     forked = source is not None
-    path = Path(workspace.path).absolute()
+    path = workspace.directory
     if source is not None:
         path = fork_tree(storage, run_id)
+        fence(storage)
         if not path.exists():
             commit = at_cut(run_id, entries, len(entries))
             if commit is None:
@@ -250,12 +157,7 @@ def prepare(
                 )
             check_kept(storage, run_id, commit, entries, "go on with")
             make_tree(storage, run_id, commit, origin(storage, source.run_id, entries))
-    if not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
-        what = "is not readable" if path.exists() else "does not exist"
-        raise WorkspaceError(
-            f"the workspace {path} of run {run_id!r} {what}; nothing was executed. Make it, or "
-            "give the workflow the directory that its agent works in."
-        )
+    _check(run_id, path)
     occupied = Occupied(path, run_id)
     try:
         tree = watch(storage, run_id, path, workspace, session)
@@ -263,6 +165,29 @@ def prepare(
     except BaseException:
         occupied.release()
         raise
+
+
+def _check(run_id: str, path: Path) -> None:
+    """Refuse a directory that cannot be worked in, or that nobody can want to be kept."""
+    what = None
+    if path.exists() and not path.is_dir():
+        what = "is a file, not a directory"
+    elif not path.exists():
+        what = "does not exist"
+    elif not os.access(path, os.R_OK | os.X_OK):
+        what = "is not readable"
+    if what is not None:
+        raise WorkspaceError(
+            f"the workspace {path} of run {run_id!r} {what}; nothing was executed. Make it, or "
+            "give the workflow the directory that its agent works in."
+        )
+    whole = {Path("/"): "the whole file system", Path.home().resolve(): "your home directory"}
+    if (found := whole.get(path.resolve())) is not None:
+        raise WorkspaceError(
+            f"the workspace {path} of run {run_id!r} is {found}, whose files would be read and "
+            "kept with every step; nothing was executed. Give the workflow the directory that "
+            "its agent works in."
+        )
 
 
 def _settled(
@@ -274,15 +199,29 @@ def _settled(
     forked: bool,
 ) -> Note | None:
     """Check a run's files; return what is to be recorded of them where that is new."""
-    recorded, known = latest(entries), not _bare(entries)
-    found = tree.take(recorded)
-    if recorded is not None and known and found != recorded:
-        if not tree.snapshots.has(recorded) and workspace.differs != "keep":
-            raise _unchecked(storage, run_id, entries, recorded)
-        found = _differs(run_id, tree, workspace, recorded, found, forked)
-    if found == recorded:
+    recorded, replaced = latest(entries), None
+    gone = recorded is not None and not tree.snapshots.has(recorded)
+    if recorded is not None and gone and workspace.differs != "keep":
+        raise _unchecked(storage, run_id, entries, recorded)
+    found = now = tree.take(recorded)
+    there = begun_in(entries)
+    if recorded is not None and not bare(entries) and now != recorded:
+        differs = workspace.differs or ("restore" if died(entries) else "refuse")
+        if differs == "restore" and not forked and there != str(tree.path):
+            raise WorkspaceError(
+                f"run {run_id!r} was at work in {there}, not in {tree.path}, whose files are "
+                "others and would be replaced; nothing was executed. Declare the directory that "
+                "it was begun in, or go on from these files with Workspace(…, differs='keep')."
+            )
+        if differs != "keep":
+            found = _differs(run_id, tree, differs == "restore", recorded, now, forked)
+        if differs == "restore":
+            replaced = now
+    moved = not forked and there != str(tree.path)
+    if found == recorded and replaced is None and not moved:
         return None
-    return _note(_Told(found, None if forked else workspace.path, tree.left_out))
+    path, within = (None, None) if forked else (str(tree.path), tree.within)
+    return note(Told(found, path, within, replaced, tree.left_out))
 
 
 def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, session: int) -> Tree:
@@ -318,17 +257,13 @@ def _unchecked(
 
 
 def _differs(
-    run_id: str, tree: Tree, workspace: Workspace, recorded: str, found: str, forked: bool
+    run_id: str, tree: Tree, restore: bool, recorded: str, found: str, forked: bool
 ) -> str:
-    """Return the snapshot to go on from, once it was decided between the two."""
+    """Return the snapshot to go on from: the recorded one, put back where it may be."""
     snapshots = tree.snapshots
-    if workspace.differs == "keep":
-        return found
-    if workspace.differs == "restore":
+    if restore:
         tree.put_back(recorded, head=forked)
         found = tree.take()
-        if found == recorded:
-            return found
     changes = changes_between(snapshots, recorded, found)
     if not changes:
         return recorded  # left-out or ignored files alone
@@ -337,8 +272,9 @@ def _differs(
     raise WorkspaceChangedError(
         f"run {run_id!r}: the files in {tree.path} are not what was recorded last "
         f"({len(changes)} differ); nothing was executed.\n{shown}{more}\n"
-        "Put them back with run.workspace.restore() (what is there now is kept as snapshot "
-        f"{found[:12]}), or go on from them with Workspace(…, differs='keep').",
+        "Put them back with run.workspace.restore() or Workspace(…, differs='restore') (what is "
+        f"there now is kept as snapshot {found[:12]}), or go on from what is there with "
+        "Workspace(…, differs='keep').",
         run_id=run_id,
         changes=tuple(changes),
     )

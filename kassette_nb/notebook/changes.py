@@ -12,10 +12,10 @@ from ..entries import AnyEntry, Intent, Note, Step
 from ..errors import KassetteError, WorkspaceError
 from ..kept import check_kept, home
 from ..model import RunModel
+from ..noted import UNTOUCHING, commit_of
 from ..patches import LARGEST, Patch, difference, patches
 from ..snapshots import Snapshots
 from ..text import visible
-from ..workspace import UNTOUCHING, commit_of
 from . import code
 from .present import nothing, sized
 

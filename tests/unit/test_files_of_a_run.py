@@ -172,7 +172,7 @@ def test_a_session_that_finds_other_files_says_which_and_executes_nothing(
     with pytest.raises(kb.errors.WorkspaceChangedError):
         run.approve()
     assert (tmp_path / "store" / "run.jsonl").read_bytes() == before
-    assert run.workspace.restore() == ["M 0.txt", "A new/"]
+    assert run.workspace.restore().changes == ("M 0.txt", "A new/")
     assert wf.resume_sync("run", "go-on", True).value == ["0.txt", "1.txt", "a.txt"]
 
 
