@@ -24,6 +24,7 @@ import pandas as pd
 from . import summaries, tables
 from .clock import instant, stamp
 from .diff import Row
+from .display import show
 from .model import RunModel
 from .tables import Table
 
@@ -158,6 +159,7 @@ def _frame(table: Table) -> pd.DataFrame:
             if name == ended and began in data:
                 data["seconds"] = _between(data[began], data[ended])
     frame = pd.DataFrame(data)
+    show("frame", frame)
     if table.damaged:
         frame.attrs["damaged"] = dict(table.damaged)
         names = ", ".join(sorted(table.damaged))

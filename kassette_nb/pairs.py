@@ -37,7 +37,7 @@ class Paired(msgspec.Struct, frozen=True):
         if self.wins + self.losses + self.ties:
             parts.append(f"{self.wins} better, {self.losses} worse, {self.ties} tied")
         if self.cost_usd is not None:
-            told = f"median cost {_money(self.cost_usd)}"
+            told = f"median cost difference {_money(self.cost_usd)}"
             if self.low is not None and self.high is not None:
                 told += f" ({_money(self.low)} to {_money(self.high)}, 95 % of resamples)"
             parts.append(f"{told}, {self.priced} {'pair' if self.priced == 1 else 'pairs'}")
@@ -80,5 +80,7 @@ def paired(pairs: Sequence[tuple[Side, Side]]) -> Paired:
 
 
 def _money(dollars: float) -> str:
+    if abs(dollars) < 0.00005:
+        return "$0"
     sign = "−" if dollars < 0 else "+"
     return f"{sign}${abs(dollars):.2f}" if abs(dollars) >= 0.01 else f"{sign}${abs(dollars):.4f}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC
 
 import msgspec
 from msgspec import UNSET
 
 from . import values
+from .clock import instant
 from .entries import Payload, Step
 from .errors import JournalValueError
 from .llm.conversation import conversation, exchange
@@ -115,3 +117,12 @@ def _brief(value: JSON) -> str:
         kind = "fields" if isinstance(value, dict) else "items"
         return f"({len(value)} {kind})"
     return msgspec.json.encode(value).decode()
+
+
+def asleep(step: Step) -> str:
+    """Return in words until when a recorded sleep lasts."""
+    try:
+        until = instant(str(values.decode(step.result)))
+    except (JournalValueError, ValueError):
+        return preview(step.result)
+    return f"until {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

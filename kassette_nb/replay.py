@@ -322,7 +322,12 @@ class Names:
             JournalValueError: The name cannot be part of an id.
         """
         name = check_name(name)
-        count = self.counts[name] = self.counts.get(name, 0) + 1
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return self.newest(name)
+
+    def newest(self, name: str) -> str:
+        """Return the id of the newest use of ``name`` here."""
+        count = self.counts.get(name, 1)
         own = name if count == 1 else f"{name}#{count}"
         return f"{self.branch}/{own}" if self.branch else own
 

@@ -168,13 +168,9 @@ class Session(Recording):
 
     @property
     def in_flight(self) -> tuple[str, ...]:
-        """What is being called now, by branch and name, for whoever looks on."""
-        calls = [(path, branch.in_flight) for path, branch in list(self._branches.items())]
-        return tuple(
-            f"{path}/{call.name}" if path else call.name
-            for path, call in calls
-            if call is not None and call.name
-        )
+        """The ids of what is being called now, for whoever looks on."""
+        calls = [(branch.names, branch.in_flight) for branch in list(self._branches.values())]
+        return tuple(names.newest(call.name) for names, call in calls if call and call.name)
 
     def recall(self, branch: Branch, name: str) -> Step | None:
         """Return the step recorded next on the branch, if this is it and nothing forbids the call.

@@ -87,7 +87,7 @@ class Shown(Tabled):
             The path. The file appears in one piece.
 
         Raises:
-            FileExistsError: There is a file already; nothing was written.
+            KassetteError: There is a file already, or the path is none; nothing was written.
             JournalCorruptionError: The journal is damaged.
         """
         from .notebook import report

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import SystemClock, stamp
-from ..entries import Failure
+from ..entries import Complete, Failure
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
+from ..preview import asleep, preview
 from ..state import FAILED, INTERRUPTED, READY, RUNNING, SUSPENDED, TERMINAL, RunState
 from ..text import first_line, visible
 from . import code
@@ -172,7 +173,7 @@ def _group(folded: RunState) -> str:
     if folded.doubts and not folded.terminal:
         return "trouble"
     if folded.status == SUSPENDED:
-        return "waits"
+        return "waits" if folded.waits else "rest"  # asleep: nobody can do anything
     if folded.status == FAILED:
         return "trouble"
     # A fork that was only made has stopped nowhere: it begins when somebody starts it.
@@ -188,6 +189,10 @@ def _text(folded: RunState) -> str:
         return first_line(f"{folded.ending.error.name}: {folded.ending.error.message}")
     if folded.doubts and folded.status != RUNNING:
         return first_line(f"{folded.doubts[0].name}: not known whether it happened")
+    if isinstance(folded.ending, Complete):
+        return preview(folded.ending.result)
+    if folded.steps and folded.status == SUSPENDED:
+        return f"sleeps {asleep(folded.steps[-1])}"
     if folded.steps:
         return first_line(f"after {folded.steps[-1].step_id}")
     return ""

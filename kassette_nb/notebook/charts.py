@@ -76,7 +76,7 @@ def comparison(made: Comparison) -> go.Figure:
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
         plot_bgcolor="rgba(0,0,0,0)",
         paper_bgcolor="rgba(0,0,0,0)",
-        font_color="#808890",
+        font_color="#767c84",
     )
     figure.update_xaxes(title_text=what, row=1, col=1)
     figure.update_xaxes(title_text="aligned step", row=1, col=2)

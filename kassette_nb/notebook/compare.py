@@ -102,10 +102,13 @@ class Comparison:
         first = diff.first_difference(self.rows)
         steps = "step" if same == 1 else "steps"
         if first is None:
-            return f"all {same} {steps} equal"
-        start = f"{same} equal {steps} first" if same else "no equal start"
+            return (
+                f"all {same} steps equal" if same > 1 else f"{same or 'no'} {steps}, equal in all"
+            )
         step = next(cell for cell in first.cells if cell is not None)
-        return visible(f"{start}, then a difference at {step.step_id}")
+        if not same:
+            return visible(f"they differ from the first step on, {step.step_id}")
+        return visible(f"{same} equal {steps} first, then a difference at {step.step_id}")
 
     @property
     def note(self) -> str:

@@ -81,6 +81,8 @@ def draw(members: list[Member], asked: str) -> go.Figure:
         height=140 + 46 * (1 + max(member.line for member in members)),
         margin={"l": 20, "r": 20, "t": 60, "b": 20},
         plot_bgcolor="rgba(0,0,0,0)",
+        paper_bgcolor="rgba(0,0,0,0)",
+        font_color="#767c84",
         annotations=notes,
         showlegend=True,
         legend={"orientation": "h", "yref": "container", "y": 0.97, "yanchor": "top", "x": 1,

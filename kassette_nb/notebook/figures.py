@@ -1,7 +1,7 @@
 """A run's timeline as a plotly figure.
 
-Colours of paper and text are left to the plotly template, so that a dark one stays dark; those of
-the marks hold 3:1 on white and on near-black alike.
+It has no paper of its own, so that it stands in a light and in a dark notebook; the colours of its
+marks hold 3:1 on white and on near-black alike.
 """
 
 from __future__ import annotations
@@ -232,7 +232,10 @@ def _lay_out(figure: go.Figure, run: RunModel, folded: RunState, lanes: list[str
         barmode="overlay",
         height=180 + (60 if len(lanes) == 1 else 34 * len(lanes)),
         margin={"l": 20, "r": 20, "t": 70, "b": 50},
+        # One picture for light and dark: whoever reads it may change the theme.
         plot_bgcolor="rgba(0,0,0,0)",
+        paper_bgcolor="rgba(0,0,0,0)",
+        font_color="#767c84",
         legend={
             "orientation": "h",
             "yref": "container",

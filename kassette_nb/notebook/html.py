@@ -7,6 +7,7 @@ drawings and data, and what is left still reads. Everything from a journal is es
 from __future__ import annotations
 
 import base64
+import re
 from html import escape as escape_html
 from typing import Any
 
@@ -43,6 +44,9 @@ _SIGNS = {
 }  # fmt: skip
 #: The twin hides itself while its live view is there, and hides the line ("Loading widget",
 #: then an error) that JupyterLab puts in the live view's place without its kernel.
+#: What MathJax passes over, where a viewer leaves classes alone.
+NO_MATH = "tex2jax_ignore mathjax_ignore"
+_TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")
 _STYLE = (
     ".jp-OutputArea-child:has(.kst):has(+ .jp-OutputArea-child .kas){display:none}"
     ".jp-OutputArea-child:has(.kst) + .jp-OutputArea-child > "
@@ -52,6 +56,7 @@ _STYLE = (
     ".kst{font-size:13px;line-height:1.45}.kst table{font-size:12px;margin:6px 0}"
     ".kst td,.kst th{text-align:left!important;padding:2px 10px 2px 0!important;"
     "vertical-align:top;max-width:44em;overflow-wrap:anywhere}"
+    ".kst th,.kst td:nth-child(2){white-space:nowrap}.kst pre{margin:4px 0 12px}"
     ".kst .n{text-align:right!important;font-variant-numeric:tabular-nums;white-space:nowrap}"
     ".kst img{max-width:100%}.kst .m{opacity:.75}"
 )
@@ -257,7 +262,12 @@ def picture(rows: list[Row], folded: RunState) -> str:
 
 
 def _twin(body: str) -> str:
-    return f'<div class="kst"><style>{_STYLE}</style>{body}</div>'
+    return f'<div class="kst {NO_MATH}"><style>{_STYLE}</style>{_TEXT.sub(_plain, body)}</div>'
+
+
+def _plain(text: re.Match[str]) -> str:
+    """Keep a page from setting text as TeX, which makes links and colours of its own."""
+    return re.sub(r"[$\\]", r"<span>\g<0></span>", text[0])
 
 
 def _e(text: object) -> str:

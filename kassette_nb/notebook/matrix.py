@@ -42,14 +42,14 @@ class ComparePanel:
             "kind": "compare",
             "title": made.title,
             "sub": made.sub,
-            # The page sorts and subtracts by this key, more is better.
-            "runs": [{**attempt, "rank": attempt["points"]} for attempt in made.attempts()],
+            "runs": made.attempts(),
             "total": {
                 "steps": sum(s.offset >= f.copied for f in made.states for s in f.steps),
                 "tokens": sum(tokens) if tokens else None,
                 "cost": sum(costs) if costs else None,
             },
-            "paired": " · ".join(filter(None, (made.paired().line, made.note))),
+            "paired": made.paired().line,
+            "note": made.note,
             "lineage": made.lineage() if made.related else [],
             "code_line": made.code,
             "total_rows": len(made.rows),

@@ -24,7 +24,7 @@ from ..entries import (
 )
 from ..errors import JournalValueError
 from ..journal import Journal
-from ..preview import decided, outcome, preview
+from ..preview import asleep, decided, outcome, preview
 from ..state import RUNNING, Events, RunState
 from ..text import first_line, visible
 from .conversation import gist
@@ -157,7 +157,7 @@ class Rows:
         if entry.error is not None:
             text = _failed(entry.error)
         else:
-            text = partial(_said, entry) if entry.kind == "llm" else partial(preview, entry.result)
+            text = partial(_SAID.get(entry.kind or "", _result), entry)
         row = self._row(entry, entry.step_id, entry.kind or "step", text)
         row["x"] = ("e" if entry.error else "") + ("v" if entry.overridden else "")
         if entry.error is not None:
@@ -179,11 +179,11 @@ class Rows:
     def _awake(self, step_id: str, at: int) -> None:
         """End the sleeps of a step's branch: it has gone on."""
         lane = step_id.rpartition("/")[0]
-        for asleep, number in list(self._sleeps.items()):
-            if asleep != step_id and asleep.rpartition("/")[0] == lane:
+        for sleeper, number in list(self._sleeps.items()):
+            if sleeper != step_id and sleeper.rpartition("/")[0] == lane:
                 row = self.bare[number]
                 row["x"], row["t1"], row["d"] = "", at, at - row["t0"]
-                del self._sleeps[asleep]
+                del self._sleeps[sleeper]
 
     def _suspend(self, entry: Suspend) -> None:
         step_id = self._events.suspended(entry)
@@ -274,6 +274,14 @@ def _failed(error: ErrorInfo) -> Text:
 def _said(entry: Step) -> str:
     told = gist(entry)
     return outcome(entry) if told is None else first_line(told)
+
+
+def _result(entry: Step) -> str:
+    return preview(entry.result)
+
+
+#: What says in a line what a step came to, by its kind.
+_SAID = {"llm": _said, "sleep": asleep}
 
 
 def _noted(entry: Note) -> str:

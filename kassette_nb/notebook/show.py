@@ -18,6 +18,8 @@ from .. import display as hooks
 from ..errors import StorageError
 from .view import View
 
+#: What pandas was told of TeX before a table of ours was made; empty until then.
+_tex_was: list[bool] = []
 #: Seconds between two looks at attempts that run.
 EVERY = 0.5
 
@@ -87,9 +89,24 @@ def register() -> None:
     for kind in ("run", "runs", "comparison"):
         hooks.register(kind, show)
     hooks.register("attempts", progress)
+    hooks.register("frame", _without_tex)
 
 
 def unregister() -> None:
     """Take them away again."""
-    for kind in ("run", "runs", "comparison", "attempts"):
+    for kind in ("run", "runs", "comparison", "attempts", "frame"):
         hooks.unregister(kind)
+    if _tex_was:
+        import pandas as pd
+
+        pd.set_option("display.html.use_mathjax", _tex_was.pop())
+
+
+def _without_tex(_frame: object) -> bool:
+    """Have pandas say that its tables are no TeX: a text in one may be a link that lies."""
+    import pandas as pd
+
+    if not _tex_was:
+        _tex_was.append(pd.get_option("display.html.use_mathjax"))
+        pd.set_option("display.html.use_mathjax", False)
+    return False

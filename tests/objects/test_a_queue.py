@@ -71,7 +71,7 @@ def test_the_recipe_is_the_code_that_is_tested() -> None:
 
 
 def test_every_recipe_names_only_what_it_has_or_what_is_shared() -> None:
-    shared = {"work_on", "triage", "asyncio", "Any", *dir(builtins)}
+    shared = {"work_on", "triage", "fix", "models", "asyncio", "Any", *dir(builtins)}
     recipes = _recipes()
     assert len(recipes) >= 8
     for recipe in recipes:

@@ -122,7 +122,7 @@ def test_an_outcome_that_fails_takes_nothing_down_and_is_told(tmp_path: Path) ->
         "is 'good'",
     ):
         assert told in repr(made)
-        assert told in ComparePanel(made, print, lambda _: None).summary()["paired"]
+        assert told in ComparePanel(made, print, lambda _: None).summary()["note"]
     assert "KeyError: 9" in made._repr_html_()
     asked = Comparison(made.runs, score=lambda run: run.result["missing"])
     assert "the score of run, run.2, run.3 is missing: score= cannot tell it" in asked.note
@@ -169,9 +169,7 @@ def test_attempts_that_are_equally_good_share_a_rank(made: Comparison) -> None:
     points = {"run": 2, "run.2": 3, "run.3": 2, "run.4": None}
     again = Comparison(made.runs, score=lambda run: points[run.run_id])
     assert [a["rank"] for a in again.attempts()] == [2, 1, 2, None]
-    # The page sorts by the points.
-    shown = ComparePanel(again, print, lambda _: None).summary()["runs"]
-    assert [run["rank"] for run in shown] == [2, 3, 2, None]
+    assert [a["points"] for a in again.attempts()] == [2, 3, 2, None]
 
 
 def test_scores_are_numbers_pairs_or_yes_and_no() -> None:

@@ -8,7 +8,10 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import MemoryStorage, kassette
+from kassette_nb.definition import live
 from kassette_nb.errors import JournalValueError, RunCancelledError, VersionMismatchError
+from kassette_nb.notebook.browser import row
+from kassette_nb.notebook.rows import rows_of
 from kassette_nb.testing import ManualClock
 
 
@@ -242,3 +245,35 @@ def test_a_fingerprint_is_compared_like_a_version(storage: MemoryStorage) -> Non
         assert (await runs.resume("r", "then", 1)).result == 1
 
     asyncio.run(scenario())
+
+
+def test_a_sleeping_run_waits_for_nobody_and_says_until_when(storage: MemoryStorage) -> None:
+    clock = ManualClock(datetime(2126, 3, 1, tzinfo=UTC))
+
+    @kassette(storage=storage, name="night", clock=clock)
+    async def night(ctx: kb.Context) -> None:
+        await ctx.sleep(9 * 3600)
+
+    asyncio.run(night.start(run_id="r"))
+    run = kb.open(storage)["r"]
+    shown = row(run, run.fold())
+    assert (shown["group"], shown["text"]) == ("rest", "sleeps until 2126-03-01 09:00:00 UTC")
+    assert rows_of(run.journal, run.fold()).shown()[0]["p"] == "until 2126-03-01 09:00:00 UTC"
+
+
+def test_what_is_called_now_is_told_by_its_id(storage: MemoryStorage) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    @kassette(storage=storage, name="again")
+    async def again(ctx: kb.Context) -> None:
+        def look() -> None:
+            found = live(storage.locate("r"))
+            assert found is not None
+            seen.append(found[0].in_flight)
+
+        for _ in range(3):
+            await ctx.step("work", look)
+        await ctx.parallel({"a": lambda branch: branch.step("work", look)})
+
+    asyncio.run(again.start(run_id="r"))
+    assert seen == [("work",), ("work#2",), ("work#3",), ("a/work",)]

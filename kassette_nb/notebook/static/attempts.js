@@ -27,7 +27,7 @@ class Attempts {
 
   by(key) {
     // A second click turns the order round, a third one gives the first order back.
-    if (this.sort !== key) { this.sort = key; this.down = key === "rank" || key === "outcome"; this.first = this.down; }
+    if (this.sort !== key) { this.sort = key; this.down = key === "points" || key === "outcome"; this.first = this.down; }
     else if (this.down === this.first) this.down = !this.down;
     else this.sort = null;
     this.draw();
@@ -39,17 +39,17 @@ class Attempts {
   columns() {
     const files = (r) => [`+${thousands(r.added)} −${thousands(r.removed)}`, r.files === 1 ? null : el("span.k-delta", null, ` ${thousands(r.files)} files`)];
     return [
-      ["score", "rank", (r) => r.score, "more is better"], ["steps", "steps", (r) => thousands(r.steps)], ["tokens", "tokens", (r) => tokenCount(r.tokens)],
+      ["score", "points", (r) => r.score, "more is better"], ["steps", "steps", (r) => thousands(r.steps)], ["tokens", "tokens", (r) => tokenCount(r.tokens)],
       ["cost alone", "cost_own", (r) => money(r.cost_own), "spent by this run itself"], ["cost in all", "cost_total", (r) => money(r.cost_total), "with the prefix it was forked from"],
       ["working", "working_ms", (r) => duration(r.working_ms)], ["files", "files", files, "lines added and removed since the beginning"],
-    ].filter(([, key]) => this.runs.some((r) => known(r[key])) && !(key === "rank" && this.runs.every((r) => !known(r.rank) || (known(r.solved) && r.score === (r.solved ? "solved" : "not solved")))));
+    ].filter(([, key]) => this.runs.some((r) => known(r[key])) && !(key === "points" && this.runs.every((r) => !known(r.points) || (known(r.solved) && r.score === (r.solved ? "solved" : "not solved")))));
   }
 
   draw() {
     const { runs, total } = this, base = runs.find((r) => r.base), many = runs.length >= 8, columns = this.columns();
     const words = { tokens: tokenCount, cost_own: money, cost_total: money, working_ms: duration, steps: thousands };
     const delta = (r, key) => {
-      const say = key === "rank" ? (x) => String(+x.toPrecision(6)) : words[key], x = r[key], b = base && base[key];
+      const say = key === "points" ? (x) => String(+x.toPrecision(6)) : words[key], x = r[key], b = base && base[key];
       return say && r !== base && known(x) && known(b) && x !== b ? el("span.k-delta", null, ` ${x > b ? "+" : "−"}${say(Math.abs(x - b))}`) : null;
     };
     const head = (text, key, title, left) => {

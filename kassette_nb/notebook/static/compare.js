@@ -42,8 +42,8 @@ class Compare {
     put(this.sub, s.sub || "");
     put(this.code, s.code_line || "");
     this.attempts.update(s.runs, s.total);
-    refill(this.paired, JSON.stringify([s.paired, s.lineage]), () => [s.paired ? el("span", null, `against the base: ${s.paired}`) : null, Attempts.family(s.lineage, (r) => this.name(r))]);
-    show(this.paired, !!s.paired || (s.lineage || []).length > 1);
+    refill(this.paired, JSON.stringify([s.paired, s.note, s.lineage]), () => [s.paired ? el("span", null, `against the base: ${s.paired}`) : null, s.note ? el("span", null, s.note) : null, Attempts.family(s.lineage, (r) => this.name(r))]);
+    show(this.paired, !!s.paired || !!s.note || (s.lineage || []).length > 1);
     this.later();
   }
 

@@ -88,9 +88,10 @@ class AnswerForm {
     for (const given of inputs) {
       const { field } = given;
       if (given.inputs) {
-        const inner = this.collect(given.inputs, field.required || this.touched(given.inputs) ? check : () => true);
+        if (!field.required && !this.touched(given.inputs)) continue; // an optional part that nobody filled in is left out
+        const inner = this.collect(given.inputs, check);
         if (inner === null) return null;
-        if (Object.keys(inner).length || field.required) out[field.name] = inner;
+        out[field.name] = inner;
         continue;
       }
       const text = this.text(given);
@@ -118,7 +119,9 @@ class AnswerForm {
     input.setAttribute("aria-invalid", "true");
     put(this.problem, text);
     show(this.problem, true);
+    (input.closest(".k-field") || input).after(this.problem); // beside what it is about, in view with it
     input.focus({ preventScroll: false });
+    this.problem.scrollIntoView({ block: "nearest" });
     return null;
   }
 }

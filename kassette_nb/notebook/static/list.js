@@ -24,6 +24,7 @@ class StepList {
     this.deep.addEventListener("change", () => { this.found = null; this.search(); this.build(); this.draw(); });
     this.filter.addEventListener("keydown", (e) => {
       if (e.isComposing) return;
+      if (e.key === "Escape") { e.stopPropagation(); this.box.focus(); } // back to the list; the next one gives the keyboard back
       if (e.key === "ArrowDown" || e.key === "Enter") { e.preventDefault(); this.box.focus(); if (!this.inFilter(this.selected)) this.step(0, 1); }
     });
     this.observer = new ResizeObserver(() => { // the room changed: a selected row that was in view stays in view

@@ -19,7 +19,8 @@ class QuestionCard {
     this.observer.observe(this.context);
 
     this.by = el("input.k-in.k-by", { id: uid("k-by"), type: "text", value: hooks.by(), size: "10", autocomplete: "off", spellcheck: "false" });
-    this.note = el("input.k-in.k-note", { id: uid("k-note"), type: "text", placeholder: "note for the agent", "aria-label": "note for the agent", autocomplete: "off" });
+    const words = q.form.kind === "approval" ? "note for the agent" : "note for the record"; // an answer by a schema has no room for it
+    this.note = el("input.k-in.k-note", { id: uid("k-note"), type: "text", placeholder: words, "aria-label": words, autocomplete: "off" });
     this.by.addEventListener("input", () => { hooks.by(this.by.value); this.askLine(); });
     this.note.addEventListener("input", () => this.askLine());
     this.buttons = approval
