@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 WORK, WALL, STEPS = "work", "wall", "steps"
-#: A gap is folded from this many milliseconds on, and from this part of all the work.
+#: A gap is folded from this many milliseconds on (or half of all the work, if that is less), and
+#: from this part of all the work.
 LEAST, PART = 2_000.0, 0.04
 #: The width of a break, as a part of all the work, and of all breaks together.
 BREAK, BREAKS = 0.05, 0.45
@@ -41,7 +42,7 @@ class Axis:
         if not fold:
             merged = [(start, end)]
         work = sum(stop - begin for begin, stop in merged)
-        least = max(LEAST, work * PART)
+        least = max(min(LEAST, work / 2), work * PART)
         self.pieces: list[Piece] = []
         at = start
         for begin, stop in [*merged, (end, end)]:
