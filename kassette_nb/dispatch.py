@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 import msgspec
+from msgspec import UNSET
 
 from . import answers, blocking, resumption, state
 from .clock import instant
@@ -93,14 +94,19 @@ async def handle(workflow: Workflow, /, run_id: str = "", *args: Any, **kwargs: 
 
 async def handle_answer(
     workflow: Workflow,
-    run_id: str,
-    event: str,
-    value: JSON,
+    /,
+    run_id: str = "",
+    event: str = "",
+    value: JSON = UNSET,
     *,
     by: str | None = None,
     note: str | None = None,
+    **unknown: object,
 ) -> Verdict:
     """Answer a suspended run and go on with it, on behalf of a message; see `Workflow.resume`.
+
+    A message that is a mapping is passed on as it is: ``await handle_answer(triage, **message)``.
+    One that lacks a part of the answer, or has another one, is done with, by an `ArgumentError`.
 
     Args:
         workflow: The workflow.
@@ -110,6 +116,7 @@ async def handle_answer(
         value: The answer.
         by: Who answers.
         note: Why, for the record.
+        unknown: Nothing; whatever else the message has is told in the error.
 
     Returns:
         Whether the message is done with. One that is delivered again after its answer was
@@ -123,6 +130,11 @@ async def handle_answer(
     storage, definition = workflow.storage, workflow.definition
 
     async def answered() -> RunResult:
+        lacking = [
+            name for name, is_it in (("event", not event), ("value", value is UNSET)) if is_it
+        ]
+        if lacking or unknown:
+            raise _unlike_an_answer(definition.name, run_id, lacking, list(unknown))
         try:
             ready = await resumption.take(
                 definition, storage, run_id, event, value, by=by, note=note, exact=True
@@ -145,17 +157,9 @@ def handle_sync(workflow: Workflow, /, run_id: str = "", *args: Any, **kwargs: A
     return blocking.run(lambda: handle(workflow, run_id, *args, **kwargs))
 
 
-def handle_answer_sync(
-    workflow: Workflow,
-    run_id: str,
-    event: str,
-    value: JSON,
-    *,
-    by: str | None = None,
-    note: str | None = None,
-) -> Verdict:
+def handle_answer_sync(workflow: Workflow, /, *args: Any, **kwargs: Any) -> Verdict:
     """Do what `handle_answer` does, from a handler that cannot await."""
-    return blocking.run(lambda: handle_answer(workflow, run_id, event, value, by=by, note=note))
+    return blocking.run(lambda: handle_answer(workflow, *args, **kwargs))
 
 
 class _Unfit(Exception):
@@ -168,6 +172,17 @@ def _check(workflow: object) -> None:
             f"handle takes the workflow itself, not {workflow!r}: the function that @kassette "
             "made, imported from its module"
         )
+
+
+def _unlike_an_answer(
+    workflow: str, run_id: str, lacking: list[str], unknown: list[str]
+) -> ArgumentError:
+    problems = [f"lacks {name!r}" for name in lacking] + [f"has {name!r}" for name in unknown]
+    return ArgumentError(
+        f"the message that answers run {run_id!r} {' and '.join(problems)}; an answer is made of "
+        "run_id, event, value, by and note. Nothing was written.",
+        workflow=workflow,
+    )
 
 
 async def _judge(

@@ -78,16 +78,15 @@ def draw(members: list[Member], asked: str) -> go.Figure:
     left_out = f" · the first {RUNS} runs" if len(members) == RUNS else ""
     figure.update_layout(
         title={"text": f"family of {label(asked)}{left_out}", "font": {"size": 15}},
-        height=140 + 46 * (1 + max(member.line for member in members)),
-        margin={"l": 20, "r": 20, "t": 60, "b": 20},
+        height=150 + 46 * (1 + max(member.line for member in members)),
+        margin={"l": 20, "r": 20, "t": 50, "b": 50},
         plot_bgcolor="rgba(0,0,0,0)",
         paper_bgcolor="rgba(0,0,0,0)",
         font_color="#767c84",
         annotations=notes,
         showlegend=True,
-        legend={"orientation": "h", "yref": "container", "y": 0.97, "yanchor": "top", "x": 1,
-                "xanchor": "right"},
-    )  # fmt: skip
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+    )
     last = max(member.generation for member in members)
     figure.update_xaxes(visible=False, range=[-0.15, last + 0.9])
     figure.update_yaxes(visible=False, autorange="reversed")

@@ -230,20 +230,14 @@ def _lay_out(figure: go.Figure, run: RunModel, folded: RunState, lanes: list[str
     figure.update_layout(
         title={"text": f"{label(name)} · {folded.status}", "font": {"size": 15}},
         barmode="overlay",
-        height=180 + (60 if len(lanes) == 1 else 34 * len(lanes)),
-        margin={"l": 20, "r": 20, "t": 70, "b": 50},
+        height=200 + (60 if len(lanes) == 1 else 34 * len(lanes)),
+        margin={"l": 20, "r": 20, "t": 60, "b": 80},
         # One picture for light and dark: whoever reads it may change the theme.
         plot_bgcolor="rgba(0,0,0,0)",
         paper_bgcolor="rgba(0,0,0,0)",
         font_color="#767c84",
-        legend={
-            "orientation": "h",
-            "yref": "container",
-            "y": 0.97,
-            "yanchor": "top",
-            "x": 1,
-            "xanchor": "right",
-        },
+        # At the foot: plotly's own buttons come up over the upper right corner.
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
         showlegend=True,
         hoverlabel={"align": "left"},
     )

@@ -15,7 +15,7 @@ from ..clock import SystemClock, stamp
 from ..entries import Step, Suspend
 from ..errors import KassetteError
 from ..model import RunModel, RunsModel
-from ..state import RunState
+from ..state import BUDGET, RunState
 from ..text import visible
 from .browser import in_order
 from .browser import row as browser_row
@@ -78,7 +78,7 @@ def run(shown: RunModel) -> str:
     for question in summary["questions"][:SHOWN]:
         since = _time(question["since"])
         parts.append(
-            f"<p><b>? {_e(question['event'])}</b> · waiting since {since}<br>"
+            f"<p><b>? {_asked(question)}</b> · waiting since {since}<br>"
             f"{_e(question['prompt'] or '')}</p>"
             f"{contexts.shown(question['context'])}"
         )
@@ -98,7 +98,7 @@ def run(shown: RunModel) -> str:
         by = f" by {_e(decision['by'])}" if decision["by"] else ""
         note = f": {_e(decision['note'])}" if decision["note"] else ""
         decisions.append(
-            f"<p>{_e(decision['event'])} {_e(decision['text'])}{by} at {_time(decision['at'])}"
+            f"<p>{_asked(decision)} {_e(decision['text'])}{by} at {_time(decision['at'])}"
             f"{note}</p>{contexts.shown(asked.get(decision['id']))}"
         )
     parts += [_more(len(summary["decisions"]), "earlier decisions"), *reversed(decisions)]
@@ -268,6 +268,11 @@ def _twin(body: str) -> str:
 def _plain(text: re.Match[str]) -> str:
     """Keep a page from setting text as TeX, which makes links and colours of its own."""
     return re.sub(r"[$\\]", r"<span>\g<0></span>", text[0])
+
+
+def _asked(about: dict[str, Any]) -> str:
+    """Return which question is meant: its step's id, which tells branches that ask alike apart."""
+    return _e(about["event"] if about["event"] == BUDGET else about["id"])
 
 
 def _e(text: object) -> str:

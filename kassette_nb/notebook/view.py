@@ -167,7 +167,7 @@ class View(anywidget.AnyWidget):
             self._show("detail", lambda send, publish: Panel(run, send, publish, self._runs))
         elif kind == "compare":
             runs = [self._find(str(run_id)) for run_id in message.get("run_ids", [])]
-            made = Comparison(runs)
+            made = Comparison(_sources_first(runs))
             self._show("detail", lambda send, publish: ComparePanel(made, send, publish))
         elif kind == "close":
             self._drop("detail")
@@ -205,6 +205,21 @@ class View(anywidget.AnyWidget):
 def _answer_all(mail: SimpleQueue[Callable[[], None] | None]) -> None:
     while (answer := mail.get()) is not None:
         answer()
+
+
+def _sources_first(runs: list[RunModel]) -> list[RunModel]:
+    """Return the runs with each fork behind its source: the first is what others are read by."""
+    sources = {run.run_id: run.fold().opening.source for run in runs}
+
+    def depth(run: RunModel) -> int:
+        seen: set[str] = set()  # a foreign journal may name any source
+        above = sources[run.run_id]
+        while above is not None and above.run_id in sources and above.run_id not in seen:
+            seen.add(above.run_id)
+            above = sources[above.run_id]
+        return len(seen)
+
+    return sorted(runs, key=depth)
 
 
 def _mark(summary: Message) -> object:

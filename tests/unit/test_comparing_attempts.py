@@ -14,6 +14,7 @@ import kassette_nb as kb
 from kassette_nb import LocalStorage, Usage, Workflow, kassette, with_usage
 from kassette_nb.notebook.compare import Comparison
 from kassette_nb.notebook.matrix import ComparePanel
+from kassette_nb.notebook.view import of_runs
 from kassette_nb.scores import score_of
 
 
@@ -145,6 +146,15 @@ def test_where_the_code_is_not_loaded_the_comparison_says_why_there_are_no_score
     ).stdout.split("\n")  # fmt: skip
     assert "no scores: outcome= is part of a workflow's code, and that of 'solve'" in said[0]
     assert "score" not in said[1]
+
+
+def test_ticked_forks_are_compared_with_their_source(made: Comparison) -> None:
+    view = of_runs(kb.open(made.runs[0].storage))
+    view.handle({"type": "compare", "run_ids": ["run.2", "run.1", "run"]})
+    shown = view.detail
+    assert [a["run_id"] for a in shown["runs"]] == ["run", "run.2", "run.1"]
+    assert shown["runs"][0]["base"]
+    view.close()
 
 
 def test_a_base_is_an_index_or_one_of_the_runs(made: Comparison) -> None:

@@ -217,6 +217,22 @@ def test_a_message_with_other_arguments_than_the_workflows_is_done_with() -> Non
     assert told(handle_sync(needs, run_id="r")) == (True, "success")
 
 
+def test_a_message_that_is_no_whole_answer_is_done_with() -> None:
+    workflow = asking(MemoryStorage())
+    handle_sync(workflow, "r")
+    whole = {"run_id": "r", "event": "approval", "value": None}
+    for body, told_of in (
+        ({"run_id": "r", "event": "approval"}, "lacks 'value'"),
+        ({"run_id": "r", "value": True}, "lacks 'event'"),
+        ({**whole, "colour": "red"}, "has 'colour'"),
+    ):
+        verdict = handle_answer_sync(workflow, **body)
+        assert told(verdict) == (True, "ArgumentError")
+        assert told_of in str(verdict.error)
+    assert told(handle_answer_sync(workflow, event="approval", value=1))[1] == "InvalidRunIdError"
+    assert told(handle_answer_sync(workflow, **whole)) == (True, "success")
+
+
 def test_what_is_no_workflow_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"the workflow itself, not 'triage'"):
         handle_sync("triage", "x")  # type: ignore[arg-type]

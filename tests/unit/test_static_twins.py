@@ -83,6 +83,24 @@ def test_a_twin_says_state_question_and_decisions_without_style(tmp_path: Path) 
     assert "GaveUp: 1 of 1132 tests still fails" in compared
 
 
+def test_a_twin_tells_branches_that_ask_alike_apart() -> None:
+    @kb.kassette(storage=MemoryStorage())
+    async def release(ctx):
+        async def ask(branch):
+            return await branch.suspend("approval", prompt="Ship it?")
+
+        return await ctx.parallel({"linux": ask, "mac": ask})
+
+    release.start_sync(run_id="r")
+    runs = kb.open(release.storage)
+    text = read(runs["r"].html())
+    questions = [each.step_id for each in runs["r"].questions]
+    assert len(questions) == 2
+    assert all(f"? {each} · waiting" in text for each in questions)
+    runs["r"].approve(event=questions[1], start=False)
+    assert f"{questions[1]} approved" in read(runs["r"].html())
+
+
 def test_a_run_of_a_thousand_steps_stays_small(tmp_path: Path) -> None:
     scenes.long_run(tmp_path, BEGAN, 1000, "long")
     markup = kb.open(tmp_path)["long"].html()

@@ -106,6 +106,7 @@ class View {
     this.beat = setInterval(() => this.here(), 20000);
     this.onVisible = () => this.visibility();
     document.addEventListener("visibilitychange", this.onVisible);
+    this.stopKernel = this.followKernel();
     for (const slot of this.all()) slot.update();
     setTimeout(() => this.stopTheme.check(), 0); // the host may be attached only after render
   }
@@ -130,6 +131,16 @@ class View {
       const kernel = this.model.widget_manager && this.model.widget_manager.kernel;
       return kernel ? kernel.status : null;
     } catch { return null; }
+  }
+
+  /** A kernel that restarts or dies takes the view's other half along; the host says so before the next beat would. */
+  followKernel() {
+    try {
+      const signal = this.model.widget_manager.kernel.statusChanged;
+      const listen = (_, status) => { if (status !== "idle" && status !== "busy") setTimeout(() => this.here(), 300); };
+      signal.connect(listen);
+      return () => signal.disconnect(listen);
+    } catch { return () => {}; } // a host without such a signal
   }
 
   heard() { if (this.offline && !this.gone) this.setOffline(""); }
@@ -178,6 +189,7 @@ class View {
 
   destroy() {
     clearInterval(this.beat);
+    this.stopKernel();
     document.removeEventListener("visibilitychange", this.onVisible);
     for (const [name, fn] of this.listeners) this.model.off(name, fn);
     this.stopTheme();
