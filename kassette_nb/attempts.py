@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from . import background, display, state
@@ -279,7 +280,7 @@ def check(workflow: Runner, via: Any, limit: object) -> None:
             f"the runs of {url} are in this process's memory, where a worker cannot see them. "
             "Use a storage in a directory or an object store."
         )
-    if isinstance(via, ProcessPoolExecutor):
+    if _in_processes(via):
         try:
             pickle.dumps(workflow)
         except Exception as problem:
@@ -291,6 +292,12 @@ def check(workflow: Runner, via: Any, limit: object) -> None:
             f"via={first_line(repr(via), 60)} takes no work: {type(problem).__name__}: {problem}. "
             "Give one that is open. Nothing was written."
         ) from problem
+
+
+def _in_processes(via: object) -> bool:
+    # Whoever has a pool of processes has its module; nobody else should wait for it.
+    module = sys.modules.get("concurrent.futures.process")
+    return module is not None and isinstance(via, module.ProcessPoolExecutor)
 
 
 def told(problem: BaseException) -> str:

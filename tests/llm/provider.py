@@ -242,6 +242,7 @@ APIS = {
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as real servers have it: an event goes out when it is written
     server: Provider
 
     def end_headers(self) -> None:

@@ -186,6 +186,21 @@ def test_what_a_workflow_asks_by_itself_is_live_work_to_a_verification(
     assert SECRET not in str(found.divergence)
 
 
+def test_a_mock_transport_reaches_nobody_and_may_be_asked_by_a_verification(
+    storage: kb.LocalStorage,
+) -> None:
+    mock = httpx2.MockTransport(lambda request: httpx2.Response(200, json={"n": 1}))
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> Any:
+        async with httpx2.AsyncClient(transport=mock) as client:
+            asked = (await client.get("http://127.0.0.1/n")).json()["n"]
+        return await ctx.step("then", lambda: asked)
+
+    asyncio.run(talk.start(run_id="r"))
+    assert asyncio.run(talk.verify("r")).fits
+
+
 def test_code_beside_a_verification_reaches_the_network(
     provider: Loopback, storage: kb.LocalStorage
 ) -> None:

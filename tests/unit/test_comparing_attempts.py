@@ -150,9 +150,9 @@ def test_where_the_code_is_not_loaded_the_comparison_says_why_there_are_no_score
 
 def test_ticked_forks_are_compared_with_their_source(made: Comparison) -> None:
     view = of_runs(kb.open(made.runs[0].storage))
-    view.handle({"type": "compare", "run_ids": ["run.2", "run.1", "run"]})
+    view.handle({"type": "compare", "run_ids": ["run.3", "run.2", "run"]})
     shown = view.detail
-    assert [a["run_id"] for a in shown["runs"]] == ["run", "run.2", "run.1"]
+    assert [a["run_id"] for a in shown["runs"]] == ["run", "run.3", "run.2"]
     assert shown["runs"][0]["base"]
     view.close()
 
