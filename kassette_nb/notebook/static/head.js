@@ -31,8 +31,9 @@ class PanelHead {
     this.ending = el("div.k-ending", { hidden: true });
     this.problem = el("div.k-problemline", { hidden: true, role: "note" });
     this.node = el("div.k-head", null,
-      el("div.k-headtop", null, el("div.k-headrow", null, this.name, this.runId, this.chip, this.lineage), el("span.k-headright", null, this.controls, this.act.status, this.close)),
-      this.confirm, this.retryBox, el("div.k-headrow", null, this.facts, this.progress), this.ending, this.problem);
+      el("div.k-headtop", null, el("div.k-headrow", null, this.name, this.runId, this.chip, this.lineage), el("span.k-headright", null, this.controls, this.act.status, this.close),
+        el("div.k-headrow.k-headfacts", null, this.facts, this.progress)),
+      this.confirm, this.retryBox, this.ending, this.problem);
   }
 
   /** Greyed it still takes the focus and a click, and says why: a tooltip alone reaches no keyboard. */
