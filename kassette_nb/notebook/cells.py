@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -15,8 +16,9 @@ from ..facets import Facets
 from ..preview import outcome, preview
 from ..text import first_line
 
-#: Characters of what stands before the value.
-LEAD = 80
+#: Characters of what stands before the value, and of what may be the same in all of them.
+LEAD, COMMON = 80, 24
+_KEY = re.compile(r'\s*"(?:[^"\\]|\\.)*": "?')
 
 
 def told(rows: Sequence[Row], facets: Facets) -> Iterator[list[str | None]]:
@@ -72,13 +74,34 @@ def _distinct(texts: list[list[str] | None]) -> list[str]:
     """Return of each text the first line in which not all are alike."""
     given = [text for text in texts if text is not None]
     for number in range(max(map(len, given), default=0)):
-        lines = {text[number] if number < len(text) else None for text in given}
-        if len(lines) > 1:
-            return [
-                first_line(text[number], LEAD) if text is not None and number < len(text) else ""
-                for text in texts
-            ]
+        lines = {text[number] for text in given if number < len(text)}
+        if any(lines) and (len(lines) > 1 or any(number >= len(text) for text in given)):
+            found = [(text or [])[number : number + 1] for text in texts]
+            told = _parting([line[0] if line else "" for line in found])
+            return [first_line(line, LEAD) for line in told]
     return [""] * len(texts)
+
+
+def _parting(lines: list[str]) -> list[str]:
+    """Return lines from where they part: a column is narrow, and they begin alike.
+
+    Left out are the key in a document, and of what stands behind it all but the last common word.
+    """
+    given = [line for line in lines if line]
+    if len(set(given)) < 2:
+        return lines
+    first, last = min(given), max(given)
+    pairs = enumerate(zip(first, last, strict=False))
+    same = next((n for n, (ours, theirs) in pairs if ours != theirs), min(len(first), len(last)))
+    key = _KEY.match(first[:same])
+    if key:
+        lines = [line[key.end() :].removesuffix(",").removesuffix('"') for line in lines]
+        same -= key.end()
+    if same > COMMON:
+        told = next(line for line in lines if line)
+        word = told.rfind(" ", 0, same) + 1
+        lines = [f"…{line[word:]}" if word and line else line for line in lines]
+    return lines
 
 
 def _spelled(payload: Payload) -> list[str]:

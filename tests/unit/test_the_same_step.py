@@ -100,6 +100,35 @@ def test_a_cell_says_what_differs_where_the_value_does_not(edited: Comparison) -
     assert "text: bar → edited" in edited._repr_html_()
 
 
+def test_a_cell_begins_where_long_arguments_part(tmp_path: Path) -> None:
+    @kassette(storage=LocalStorage(tmp_path / "store"))
+    async def asks(ctx, said):
+        await ctx.step("ask", lambda messages: "ok", [{"role": "user", "content": said}])
+
+    same = "as long as a prompt is before anything "
+    asks.start_sync("no", run_id="a")
+    asks.start_sync("yes", run_id="b")
+    asks.start_sync(same + "cold", run_id="c")
+    asks.start_sync(same + "cool", run_id="d")
+    runs = kb.open(tmp_path / "store")
+    short, long = kb.compare([runs["a"], runs["b"]]), kb.compare([runs["c"], runs["d"]])
+    assert [cell["p"] for cell in cells(short, 0)] == ["no → ok", "yes → ok"]
+    assert [cell["p"] for cell in cells(long, 0)] == ["…cold → ok", "…cool → ok"]
+
+
+def test_arguments_that_part_at_an_empty_line_are_told(tmp_path: Path) -> None:
+    @kassette(storage=LocalStorage(tmp_path / "store"))
+    async def asks(ctx, said):
+        await ctx.step("ask", lambda said: "ok", said)
+
+    for run_id, said in (("a", "no"), ("b", "no\n"), ("c", "no\n\nyes")):
+        asks.start_sync(said, run_id=run_id)
+    runs = kb.open(tmp_path / "store")
+    made = kb.compare([runs[run_id] for run_id in "abc"])
+    assert made.rows[0].letters == ("A", "B", "C")
+    assert [cell["p"] for cell in cells(made, 0)] == ["ok", "ok", "yes → ok"]
+
+
 def test_where_only_files_differ_the_cell_counts_them(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
 
