@@ -243,6 +243,11 @@ def _other(lab: Lab, view: Locator) -> None:
     expect(view.locator(".k-says")).to_contain_text("other answer")
 
 
+def _the_failure(lab: Lab, view: Locator) -> None:
+    view.locator(".k-row", has_text="run#2").first.click()
+    expect(view.locator(".k-inspector")).to_contain_text("called with")
+
+
 def _zoomed(lab: Lab, view: Locator) -> None:
     # A window at 200 % has half the pixels.
     lab.page.set_viewport_size({"width": 680, "height": 1500})
@@ -276,6 +281,7 @@ VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "browser": ("runs", _nothing),
     "browser-open": ("runs", _open_below),
     "panel": ("runs['fix-timedelta.2']", _nothing),
+    "panel-failed": ("runs['fix-timedelta.2']", _the_failure),
     "panel-700": (NARROW, _nothing),
     "panel-zoomed": ("runs['fix-timedelta.2']", _zoomed),
     "browser-zoomed": ("runs", _zoomed),
