@@ -48,6 +48,8 @@ def act(run: RunModel, message: Message, send: Callable[[Message], None]) -> Non
             reply["ways"] = ways.for_answer(run, message, refusal, lambda m: line(run, m))
     except KassetteError as refusal:
         reply = {"phase": "refused", "text": str(refusal)}
+        if isinstance(refusal, JournalValueError):
+            reply["at"] = refusal.path  # the field of a form that it is about
     except Exception as problem:
         # Jupyter would lose it: an exception in a widget's callback goes to a log nobody reads.
         reply = {

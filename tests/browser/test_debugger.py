@@ -300,6 +300,8 @@ def test_two_questions_are_answered_one_by_yes_and_one_by_a_form(lab: Lab) -> No
     expect(panel.locator(".k-foot")).to_contain_text("'until': '2027-01-31'")
     panel.get_by_role("button", name="Answer").click()
     expect(panel).to_contain_text("120 is less than the minimum of 300", timeout=20_000)
+    refused = panel.get_by_role("textbox", name="score")
+    expect(refused).to_have_attribute("aria-invalid", "true")
     panel.get_by_role("button", name="back").click()
     panel.get_by_role("textbox", name="score").fill("712")
     panel.get_by_role("button", name="Answer").click()

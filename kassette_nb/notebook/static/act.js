@@ -12,8 +12,8 @@ const SAY = {
 
 class Act {
   /** controls: the element with the buttons, which steps aside while something is said. answer: words for an answer, else for an action. */
-  constructor(ctx, controls, { answer = false, onDone = null, keep = false, onLine = null } = {}) {
-    Object.assign(this, { ctx, controls, answer, onDone, keep, onLine, phase: "idle", n: null, timers: [] });
+  constructor(ctx, controls, { answer = false, onDone = null, onRefused = null, keep = false, onLine = null } = {}) {
+    Object.assign(this, { ctx, controls, answer, onDone, onRefused, keep, onLine, phase: "idle", n: null, timers: [] });
     this.status = el("div.k-status", { role: "status", "aria-live": "polite", tabindex: "-1", hidden: true });
   }
 
@@ -51,6 +51,7 @@ class Act {
     }
     this.stop(msg.phase, msg.text || { done: "done", refused: "refused", failed: "failed" }[msg.phase] || msg.phase, msg);
     if (msg.phase === "done" && this.onDone) this.onDone(msg);
+    if (msg.phase === "refused" && this.onRefused) this.onRefused(msg);
   }
 
   stop(phase, text, msg) {

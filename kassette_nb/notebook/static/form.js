@@ -115,6 +115,17 @@ class AnswerForm {
     return true;
   }
 
+  /** The kernel refused what stands at this path of the answer ("$.contact.name"). */
+  mark(path, inputs = this.inputs, above = "$") {
+    for (const { field, input, inputs: inner } of inputs) {
+      const own = `${above}.${field.name}`;
+      if (path !== own && !path.startsWith(`${own}.`) && !path.startsWith(`${own}[`)) continue;
+      if (inner) return this.mark(path, inner, own);
+      input.setAttribute("aria-invalid", "true");
+      return input.scrollIntoView({ block: "nearest" });
+    }
+  }
+
   refuse(input, text) {
     input.setAttribute("aria-invalid", "true");
     put(this.problem, text);

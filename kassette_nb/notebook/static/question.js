@@ -29,7 +29,7 @@ class QuestionCard {
     if (!approval) this.form = new AnswerForm(q.form, () => this.askLine());
     this.why = el("span.k-dim");
     this.controls = el("div.k-formrow", null, this.buttons, el("label.k-dim", { for: this.by.id }, "by"), this.by, this.note, this.why);
-    this.act = new Act(ctx, this.controls, { answer: true, onLine: hooks.onLine });
+    this.act = new Act(ctx, this.controls, { answer: true, onLine: hooks.onLine, onRefused: (msg) => { if (this.form && msg.at) this.form.mark(msg.at); } });
     this.node = el(approval ? "div.k-card" : "div.k-card.k-formed", { role: "group" }, el("div.k-qhead", null, this.title, this.since), this.prompt, this.contextBox,
       this.form ? this.form.node : null, this.controls, this.act.status);
     this.update(q);
