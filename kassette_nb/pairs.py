@@ -18,8 +18,9 @@ class Paired(msgspec.Struct, frozen=True):
     """What pairs of attempts say of the second against the first.
 
     ``wins losses ties`` count pairs in which both have a score. ``cost_usd`` is the median
-    difference in US dollars over the pairs in which both have a cost, ``low`` and ``high`` the
-    ends of its 95 % bootstrap interval; None where there are too few (none, and fewer than two).
+    difference of the cost in all, in US dollars, over the ``priced`` pairs in which both have one;
+    ``low`` and ``high`` are the ends of its 95 % bootstrap interval; None where there are too few
+    (none, and fewer than two).
     """
 
     wins: int = 0
@@ -37,7 +38,7 @@ class Paired(msgspec.Struct, frozen=True):
         if self.wins + self.losses + self.ties:
             parts.append(f"{self.wins} better, {self.losses} worse, {self.ties} tied")
         if self.cost_usd is not None:
-            told = f"median cost difference {_money(self.cost_usd)}"
+            told = f"cost in all: median difference {_money(self.cost_usd)}"
             if self.low is not None and self.high is not None:
                 told += f" ({_money(self.low)} to {_money(self.high)}, 95 % of resamples)"
             parts.append(f"{told}, {self.priced} {'pair' if self.priced == 1 else 'pairs'}")
@@ -45,7 +46,10 @@ class Paired(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One attempt of a pair; more ``score`` is better, None is not known."""
+    """One attempt of a pair; more ``score`` is better, None is not known.
+
+    ``cost_usd`` is what it takes to have the attempt, a copied prefix included.
+    """
 
     score: float | None = None
     cost_usd: float | None = None

@@ -49,16 +49,15 @@ def comparison(made: Comparison) -> go.Figure:
         1,
         1,
     )
-    if total is not None:
-        shared = [_rest(attempts[n], own, total) for n in order]
-        figure.add_trace(
-            go.Bar(
-                y=names, x=shared, orientation="h", marker_color="rgba(91,122,153,0.35)",
-                marker_line_width=0,
-                name="shared prefix", hovertemplate="%{y}: %{x}<extra>shared prefix</extra>",
-            ),
-            1, 1,
-        )  # fmt: skip
+    copied = [_rest(attempts[n], own, total) for n in order]
+    figure.add_trace(
+        go.Bar(
+            y=names, x=copied, orientation="h", marker_color="rgba(91,122,153,0.35)",
+            marker_line_width=0,
+            name="shared prefix", hovertemplate="%{y}: %{x}<extra>shared prefix</extra>",
+        ),
+        1, 1,
+    )  # fmt: skip
     figure.add_trace(_map(made, order, names), 1, 2)
     for kind, colour in KINDS:
         figure.add_trace(
@@ -122,12 +121,12 @@ def _map(made: Comparison, order: list[int], names: list[str]) -> go.Heatmap:
     )
 
 
-def _spent(attempts: list[dict[str, Any]]) -> tuple[str, str, str | None]:
+def _spent(attempts: list[dict[str, Any]]) -> tuple[str, str, str]:
     if any(attempt["cost_own"] is not None for attempt in attempts):
         return "cost (US dollars)", "cost_own", "cost_total"
     if any(attempt["tokens"] is not None for attempt in attempts):
-        return "tokens", "tokens", None
-    return "steps", "steps", None
+        return "tokens", "tokens_own", "tokens"
+    return "steps", "steps_own", "steps"
 
 
 def _rest(attempt: dict[str, Any], own: str, total: str) -> float | None:

@@ -19,6 +19,7 @@ from ..state import RunState
 from ..text import first_line, visible
 from . import code
 from .ranking import Ranking, Scoring, base_of
+from .shared import Shared
 from .summary import facts
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Comparison:
         self.base = base_of(runs, base)
         self.states: list[RunState] = [run.fold() for run in runs]
         self.ranking = Ranking(runs, self.states, score)
+        self.shared = Shared(self.runs, self.states)
         self.facets = Facets(self.runs)
         self.rows: list[Row] = self._aligned(self.base)
         self._files: dict[int, list[Change] | None] = {}
@@ -81,13 +83,7 @@ class Comparison:
     @property
     def related(self) -> bool:
         """Whether the runs come from one another or from one source."""
-        families: list[set[str]] = []
-        for run, folded in zip(self.runs, self.states, strict=True):
-            source = folded.opening.source
-            family = {run.run_id} | ({source.run_id} if source else set())
-            apart = [other for other in families if not other & family]
-            families = [*apart, family.union(*(f for f in families if f & family))]
-        return len(families) == 1
+        return self.shared.related
 
     @property
     def title(self) -> str:
@@ -122,6 +118,9 @@ class Comparison:
 
     def paired(self, pairs: Sequence[tuple[str, str]] | None = None) -> Paired:
         """Count wins, losses and ties by score, and what it costs more or less.
+
+        Costs are those in all, a copied prefix included: else any fork would be cheaper than its
+        source.
 
         Args:
             pairs: Run ids (the first, the second); by default the base with every other run.
@@ -246,7 +245,6 @@ class Comparison:
             figures = facts(run, folded)
             own, copied = folded.own, folded.prefix
             working = figures["working_ms"]
-            costs = [c for c in (own.cost_usd, copied.cost_usd) if c is not None]
             tokens = [t for t in (own.tokens, copied.tokens) if t is not None]
             lines.append(
                 {
@@ -255,9 +253,11 @@ class Comparison:
                     "state": folded.status,
                     "outcome": _outcome(folded),
                     "steps": len(folded.steps),
+                    "steps_own": sum(s.offset >= folded.copied for s in folded.steps),
+                    "tokens_own": own.tokens,
                     "tokens": sum(tokens) if tokens else None,
                     "cost_own": own.cost_usd,
-                    "cost_total": sum(costs) if costs else None,
+                    "cost_total": _cost(folded),
                     "working_ms": None if working is None else working + figures["copied_ms"],
                     "base": number == self.base,
                     "score": score.text if score is not None else None,
@@ -278,7 +278,13 @@ class Comparison:
 
     def _side(self, number: int) -> Side:
         score, folded = self.ranking.scores[number], self.states[number]
-        return Side(score.value if score is not None else None, folded.own.cost_usd)
+        return Side(score.value if score is not None else None, _cost(folded))
+
+
+def _cost(folded: RunState) -> float | None:
+    """Return what a run cost in all, its copied prefix included: what it takes to have it."""
+    costs = [c for c in (folded.own.cost_usd, folded.prefix.cost_usd) if c is not None]
+    return sum(costs) if costs else None
 
 
 def _outcome(folded: RunState) -> str:

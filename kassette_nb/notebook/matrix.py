@@ -9,7 +9,7 @@ from .. import diff
 from ..difference import changes, readable
 from ..entries import Step
 from ..llm.conversation import conversation
-from ..state import RunState, Spend
+from ..state import Spend
 from ..text import visible
 from .cells import told as cells_told
 from .compare import Comparison
@@ -35,16 +35,20 @@ class ComparePanel:
     def summary(self) -> Message:
         """Return the summary trait."""
         made = self.comparison
-        spends = [folded.own for folded in made.states] + _prefixes(made)
+        prefix = Spend()
+        for step in made.shared.prefix:
+            prefix.add(step)
+        spends = [*(folded.own for folded in made.states), prefix]
         tokens = [spend.tokens for spend in spends if spend.tokens is not None]
         costs = [spend.cost_usd for spend in spends if spend.cost_usd is not None]
+        attempts = made.attempts()
         return {
             "kind": "compare",
             "title": made.title,
             "sub": made.sub,
-            "runs": made.attempts(),
+            "runs": attempts,
             "total": {
-                "steps": sum(s.offset >= f.copied for f in made.states for s in f.steps),
+                "steps": sum(a["steps_own"] for a in attempts) + len(made.shared.prefix),
                 "tokens": sum(tokens) if tokens else None,
                 "cost": sum(costs) if costs else None,
             },
@@ -159,20 +163,6 @@ class ComparePanel:
 
 
 _NO_STEP = Step(session=0, step_id="", name="")
-
-
-def _prefixes(made: Comparison) -> list[Spend]:
-    """Return what was spent on copied steps, once for each source that is not itself compared."""
-    compared = {run.run_id for run in made.runs}
-    longest: dict[str, RunState] = {}
-    for folded in made.states:
-        source = folded.opening.source
-        if source is None or source.run_id in compared:
-            continue
-        known = longest.get(source.run_id)
-        if known is None or known.copied < folded.copied:
-            longest[source.run_id] = folded
-    return [folded.prefix for folded in longest.values()]
 
 
 def _index(index: Any, things: Sequence[object]) -> int | None:

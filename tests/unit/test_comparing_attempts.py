@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 import kassette_nb as kb
-from kassette_nb import LocalStorage, Usage, Workflow, kassette, with_usage
+from kassette_nb import (
+    LocalStorage,
+    MemoryStorage,
+    Usage,
+    Workflow,
+    kassette,
+    with_usage,
+)
 from kassette_nb.notebook.compare import Comparison
 from kassette_nb.notebook.matrix import ComparePanel
 from kassette_nb.notebook.view import of_runs
@@ -224,3 +231,34 @@ def test_comparing_needs_plotly_only_for_its_picture(tmp_path: Path) -> None:
         "assert 'plotly' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "store")], check=True)
+
+
+def test_what_runs_share_is_counted_once_whoever_stands_between_them() -> None:
+    @kassette(storage=MemoryStorage())
+    async def three(ctx):
+        for name in "abc":
+            await ctx.step(name, lambda: with_usage(1, Usage(cost_usd=1.0, input_tokens=100)))
+
+    three.start_sync(run_id="r")
+    runs = kb.open(three.storage)
+
+    def forked(run_id: str, **how: Any) -> str:
+        made: str = runs[run_id].fork(**how).run_id
+        three.start_sync(run_id=made)
+        return made
+
+    fork = forked("r", at="c")
+    grandchild = forked(fork, at="c")
+    cousin = forked("r", override={"b": 2})
+
+    def compared(*run_ids: str) -> tuple[bool, dict[str, Any], float | None]:
+        found = kb.compare([runs[run_id] for run_id in run_ids])
+        panel = ComparePanel(found, lambda _: None, lambda _: None)
+        return found.related, panel.summary()["total"], found.paired().cost_usd
+
+    once = {"steps": 4, "tokens": 400, "cost": 4.0}
+    for pair in (("r", grandchild), (fork, grandchild), (grandchild, cousin), ("r", cousin)):
+        assert compared(*pair) == (True, once, 0.0), pair
+    assert compared("r", fork, grandchild, cousin)[1] == {"steps": 6, "tokens": 600, "cost": 6.0}
+    three.start_sync(run_id="other")
+    assert compared("r", "other") == (False, {"steps": 6, "tokens": 600, "cost": 6.0}, 0.0)

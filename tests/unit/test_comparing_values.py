@@ -59,7 +59,9 @@ def test_pairs_are_counted_by_score_and_cost() -> None:
     assert found.cost_usd is not None
     assert found.low <= found.cost_usd <= found.high
     assert paired([(first, other) for other in others]) == found
-    assert found.line.startswith("2 better, 1 worse, 1 tied · median cost difference −$0.07")
+    assert found.line.startswith(
+        "2 better, 1 worse, 1 tied · cost in all: median difference −$0.07"
+    )
 
 
 def test_where_there_are_no_pairs_nothing_is_claimed() -> None:
@@ -71,5 +73,5 @@ def test_where_there_are_no_pairs_nothing_is_claimed() -> None:
 
 def test_one_pair_is_told_as_one() -> None:
     assert paired([(Side(1, 0.5), Side(2, 0.4))]).line.endswith(
-        "median cost difference −$0.10, 1 pair"
+        "cost in all: median difference −$0.10, 1 pair"
     )
