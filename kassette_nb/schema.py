@@ -27,17 +27,17 @@ DOUBT_SCHEMA: dict[str, JSON] = {
 
 
 def check_schema(schema: JSON, step_id: str) -> None:
-    """Refuse what cannot be the schema of a question, before it is asked.
-
-    Only its outline is looked at: `check_answer` says what is wrong inside it.
+    """Refuse what cannot be the schema of a question, before it is asked: nobody could answer it.
 
     Raises:
-        JournalValueError: It is neither an object nor a boolean, or it has a ``$ref``.
+        JournalValueError: It is no valid JSON Schema, or it has a ``$ref``.
     """
     if schema is not None and not isinstance(schema, dict | bool):
         reason = f"{type(schema).__name__} is no JSON Schema"
     elif "$ref" in (keys := set(_keys(schema))) or "$dynamicRef" in keys:
         reason = "$ref is not supported; write the part out where it is used"
+    elif (problem := _problem(schema)) is not None:
+        reason = f"{problem.json_path}: {problem.message}"
     else:
         return
     raise JournalValueError(
@@ -64,25 +64,39 @@ def check_answer(answer: JSON, schema: Payload, event: str) -> None:
         return
     if "$ref" in _keys(wanted) or "$dynamicRef" in _keys(wanted):
         raise _refused(event, "$", "the schema uses $ref, which is not supported")
+    unfit = _problem(wanted)
+    if unfit is not None:  # of another writer, or of an earlier version
+        raise _refused(event, "$", f"the question's own schema is not valid: {unfit.message}")
     jsonschema = _validators()
-    try:
-        checker = jsonschema.validators.validator_for(
-            wanted, default=jsonschema.Draft202012Validator
-        )
-        checker.check_schema(wanted)
-        problem = jsonschema.exceptions.best_match(checker(wanted).iter_errors(answer))
-    except jsonschema.exceptions.SchemaError as error:
-        raise _refused(event, "$", f"the schema is not valid: {error.message}") from None
+    dates = jsonschema.FormatChecker(("date",))
+    checker = _checker(jsonschema, wanted)(wanted, format_checker=dates)
+    problem = jsonschema.exceptions.best_match(checker.iter_errors(answer))
     if problem is not None:
         raise _refused(event, problem.json_path, problem.message)
+
+
+def _problem(schema: JSON) -> Any:
+    """Return what is wrong with a schema itself, None for a valid one."""
+    if schema is None or isinstance(schema, bool):
+        return None
+    jsonschema = _validators()
+    try:
+        _checker(jsonschema, schema).check_schema(schema)
+    except jsonschema.exceptions.SchemaError as error:
+        return error
+    return None
+
+
+def _checker(jsonschema: Any, schema: JSON) -> Any:
+    return jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
 
 
 def _validators() -> Any:
     """Import jsonschema: late, since a process that never answers a question need not pay for it.
 
     Where Jupyter is installed, its import would build a grammar of IRIs for several seconds, in
-    the middle of somebody's click. Formats are not checked here, so that optional part is passed
-    over, as it is where it is not installed.
+    the middle of somebody's click. Of formats only dates are checked here, so that optional part
+    is passed over, as it is where it is not installed.
     """
     hidden = "rfc3987_syntax" not in sys.modules
     if hidden:

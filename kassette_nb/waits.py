@@ -46,7 +46,8 @@ async def suspend(
             session.replayed += 1
             return values.decode(recorded.value, what=f"answer to {step_id!r}")
         asked = session.cursor.suspends.get(step_id)
-        check_schema(schema, step_id)
+        if asked is None:
+            check_schema(schema, step_id)
         deadline = asked.deadline if asked is not None else None
         if asked is None and timeout is not None:
             deadline = stamp(session.clock.now() + timedelta(seconds=_seconds("timeout", timeout)))

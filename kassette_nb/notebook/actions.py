@@ -164,8 +164,13 @@ def _answer(run: RunModel, message: Message) -> JSON:
     if fields is None:
         return _json(str(message.get("value_text", "")), "the answer")
     event = _text(message, "id")
-    question = next((q for q in run.fold().waits if q.step_id == event), None)
-    return forms.answer(values.decode(question.schema) if question else None, fields)
+    # Also of a question that somebody has answered meanwhile: who was first is told behind this.
+    asked = (
+        entry.schema
+        for entry in reversed(run.journal.entries)
+        if isinstance(entry, Suspend) and (entry.step_id or entry.event_name) == event
+    )
+    return forms.answer(values.decode(next(asked, msgspec.UNSET)), fields)
 
 
 def _settle(run: RunModel, message: Message) -> Message:
@@ -258,8 +263,10 @@ def _json(text: str, what: str) -> JSON:
     try:
         return msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
+        bare = text.strip()[:1].isalpha() or text.strip().startswith("'")
+        hint = " Texts need double quotes." if bare else ""
         raise JournalValueError(
-            f"{what} is not valid JSON: {problem}. Texts need double quotes. Nothing was recorded.",
+            f"{what} is not valid JSON: {problem}.{hint} Nothing was recorded.",
             path="$",
             reason=str(problem),
         ) from None

@@ -215,6 +215,15 @@ COMPARE = "kb.compare([runs[i] for i in ('fix-timedelta', 'fix-timedelta.2', 'fi
 LOAN = "runs['loan-L-77-two-questions-and-a-long-name1']"
 
 
+def _bad_result(lab: Lab, view: Locator) -> None:
+    view.get_by_role("tab", name="credit/override").click()
+    view.locator(".k-row", has_text="credit/fetch").first.click()
+    view.get_by_role("button", name="Change its result").click()
+    view.locator(".k-inspector textarea").fill('{"score": }')
+    view.get_by_role("button", name="Only fork").click()
+    expect(view.locator(".k-inspector")).to_contain_text("not valid JSON")
+
+
 def _fork(lab: Lab, view: Locator) -> None:
     view.locator(".k-row", has_text="Compute in Decimal").click()
     view.get_by_role("button", name="Run again from plan#2").click()
@@ -290,6 +299,7 @@ VIEWS: dict[str, tuple[str, Callable[[Lab, Locator], None]]] = {
     "long": ("runs['crawl-docs']", _nothing),
     "questions": (LOAN, _nothing),
     "questions-form": (LOAN, _second_question),
+    "questions-bad-result": (LOAN, _bad_result),
     "error": ("runs['migrate-orders']", _nothing),
     "completed": ("runs['fix-timedelta.3']", _nothing),
     "doubt": ("runs['deploy-2.14']", _nothing),

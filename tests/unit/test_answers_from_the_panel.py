@@ -176,6 +176,28 @@ def test_a_tool_in_doubt_is_settled_by_one_of_three_answers(
     in_kernel(scenario)
 
 
+def test_a_form_that_comes_second_says_who_was_first(storage: MemoryStorage) -> None:
+    schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+
+    @kassette(storage=storage)
+    async def asks(ctx: kb.Context) -> Any:
+        return await ctx.suspend("pay", schema=schema)
+
+    async def scenario() -> None:
+        await asks.start(run_id="r")
+        run = kb.open(storage)["r"]
+        ours, theirs = Page(run), Page(run)
+        click = {"id": "pay", "fields": {"amount": "3"}}
+        assert theirs.act("respond", **click, by="ana")["phase"] == "done"
+        late = ours.act("respond", **click, by="bob")
+        assert late["phase"] == "refused"
+        assert "ana" in late["text"]
+        assert "field" not in late["text"]
+        await run
+
+    in_kernel(scenario)
+
+
 def test_a_spent_budget_asks_for_limits_in_a_form(storage: MemoryStorage) -> None:
     @kassette(storage=storage, budget=Budget(max_cost_usd=0.5))
     async def crawl(ctx: kb.Context) -> str:

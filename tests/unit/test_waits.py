@@ -124,6 +124,11 @@ def test_a_sleep_of_no_number_of_seconds_is_refused(storage: MemoryStorage, seco
         ("boolean", "str is no JSON Schema"),
         (["boolean"], "list is no JSON Schema"),
         ({"type": "array", "items": {"$ref": "#/x"}}, r"\$ref is not supported"),
+        ({"type": "objekt"}, r"\$.type: 'objekt' is not valid"),
+        (
+            {"properties": {"a": {"pattern": "("}}},
+            r"\$.properties.a.pattern: '\(' is not a 'regex'",
+        ),
     ],
 )
 def test_what_is_no_schema_is_refused_before_the_question_is_asked(
@@ -136,6 +141,19 @@ def test_what_is_no_schema_is_refused_before_the_question_is_asked(
     with pytest.raises(JournalValueError, match=f"the schema of 'go on': {reason}"):
         asyncio.run(asks.start(run_id="r"))
     assert "r" not in kb.open(storage)
+
+
+def test_a_date_of_an_answer_is_one(storage: MemoryStorage) -> None:
+    schema = {"type": "object", "properties": {"on": {"type": "string", "format": "date"}}}
+
+    @kassette(storage=storage)
+    async def asks(ctx: kb.Context) -> Any:
+        return await ctx.suspend("when", schema=schema)
+
+    asks.start_sync(run_id="r")
+    with pytest.raises(JournalValueError, match=r"\$.on: '2026-13-45' is not a 'date'"):
+        asks.resume_sync("r", "when", {"on": "2026-13-45"})
+    assert asks.resume_sync("r", "when", {"on": "2026-12-31"}).result == {"on": "2026-12-31"}
 
 
 def test_an_overdue_question_cancels_the_run_for_whoever_looks_next(

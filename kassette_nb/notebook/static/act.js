@@ -11,9 +11,9 @@ const SAY = {
 };
 
 class Act {
-  /** controls: the element with the buttons, which steps aside while something is said. answer: words for an answer, else for an action. */
-  constructor(ctx, controls, { answer = false, onDone = null, onRefused = null, keep = false, onLine = null } = {}) {
-    Object.assign(this, { ctx, controls, answer, onDone, onRefused, keep, onLine, phase: "idle", n: null, timers: [] });
+  /** controls: the element with the buttons, which steps aside while something is said (stay: but not for what was done). answer: words for an answer, else for an action. */
+  constructor(ctx, controls, { answer = false, onDone = null, onRefused = null, keep = false, stay = false, onLine = null } = {}) {
+    Object.assign(this, { ctx, controls, answer, onDone, onRefused, keep, stay, onLine, phase: "idle", n: null, timers: [] });
     this.status = el("div.k-status", { role: "status", "aria-live": "polite", tabindex: "-1", hidden: true });
   }
 
@@ -76,7 +76,8 @@ class Act {
     this.status.className = `k-status k-say-${phase}`;
     this.status.replaceChildren(...kids);
     show(this.status, true);
-    show(this.controls, false);
+    show(this.controls, this.stay && phase === "done");
+    if (phase === "refused" || phase === "failed" || phase === "unsent") this.status.scrollIntoView({ block: "nearest" });
   }
 
   /** A way on after a refusal: a button, and what it does in one line. */

@@ -139,7 +139,7 @@ class Browser {
     this.drawChips();
     this.drawTicks();
     if (this.active) this.box.setAttribute("aria-activedescendant", this.nodes.get(`r/${this.active}`).box.id);
-    if (!this.sized && this.rows.length) { this.sized = true; this.box.style.height = `${Math.min(440, Math.max(120, this.box.scrollHeight + 2))}px`; }
+    if (!this.sized && this.rows.length) { this.sized = true; /* room for runs to come: it does not grow by itself */ this.box.style.height = `${Math.min(440, Math.max(250, this.box.scrollHeight + 2))}px`; }
   }
 
   drawChips() {

@@ -100,6 +100,12 @@ const thousands = (n) => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, ",
 const known = (x) => x !== null && x !== undefined;
 const plural = (n, word) => `${thousands(n)} ${word}${n === 1 ? "" : "s"}`;
 
+/** The same in whole seconds, for what goes on. */
+function seconds(ms) {
+  const whole = Math.max(0, Math.floor(ms / 1000));
+  return whole < 10 ? `${whole} s` : duration(whole * 1000);
+}
+
 function duration(ms) {
   if (!known(ms)) return "";
   if (ms < 0) return "−" + duration(-ms);

@@ -12,7 +12,10 @@ class AnswerForm {
     }
     this.problem = el("div.k-problemline", { role: "alert", hidden: true });
     this.node.append(this.problem);
-    for (const type of ["input", "change"]) this.node.addEventListener(type, () => onInput && onInput());
+    for (const type of ["input", "change"]) this.node.addEventListener(type, (e) => {
+      if (e.target.getAttribute("aria-invalid")) { e.target.removeAttribute("aria-invalid"); show(this.problem, false); } // said until it is touched
+      if (onInput) onInput();
+    });
   }
 
   /** Returns {field, input} or, for an object, {field, inputs}. */

@@ -26,7 +26,7 @@ class PanelHead {
       for (const type of ["blur", "focusout", "mouseleave"]) node.addEventListener(type, () => onLine(null));
     }
     this.controls = el("span.k-formrow", null, this.goOn, this.retry, this.verify, this.cancel);
-    this.act = new Act(ctx, this.controls, { keep: true, onLine });
+    this.act = new Act(ctx, this.controls, { keep: true, stay: true, onLine });
     this.facts = el("div.k-facts");
     this.ending = el("div.k-ending", { hidden: true });
     this.problem = el("div.k-problemline", { hidden: true, role: "note" });
@@ -134,7 +134,7 @@ class PanelHead {
       if (known(own) || words) fact(known(own) ? money(own) : "", words.replace(known(own) ? /$^/ : /^ /, ""), c.copied ? "spent by this run itself; what the copied steps cost was paid by its source" : "spent by this run itself");
     }
     if (known(f.working_ms)) fact(duration(f.working_ms), " working");
-    if (known(f.waiting_ms) && f.waiting_ms >= 1000) out.push(el("span.k-fact", null, "waiting ", this.waiting = el("span", null, duration(f.waiting_ms))));
+    if ((f.waiting_ms || 0) >= 1000 || s.state === "suspended") out.push(el("span.k-fact", null, "waiting ", this.waiting = el("span", null, seconds(f.waiting_ms || 0))));
     else this.waiting = null;
     if (f.sessions > 1) fact("", plural(f.sessions, "session"));
     if (s.started) out.push(el("span.k-fact", null, "started ", timeNode(s.started)));
@@ -144,14 +144,14 @@ class PanelHead {
   /** While it runs: the step that runs now, and for how long. */
   tick(s, rows, arrived, beat) {
     let text = "";
-    if (this.waiting && s.state === "suspended") put(this.waiting, duration(s.facts.waiting_ms + Math.floor((Date.now() - arrived) / 1000) * 1000));
+    if (this.waiting && s.state === "suspended") put(this.waiting, seconds((s.facts.waiting_ms || 0) + Date.now() - arrived));
     if (s.state === "running" && s.started) {
       const now = Date.parse(s.as_of) - Date.parse(s.started) + (Date.now() - arrived);
       const open = [];
       for (let i = rows.length - 1; i >= 0 && i > rows.length - 200; i--) if (known(rows[i].t0) && !known(rows[i].t1) && !isWait(rows[i]) && rows[i].kind !== "note") open.push(rows[i]);
-      const r = open[open.length - 1], calls = s.current || [], ago = (at) => duration(Math.max(0, Math.floor((Date.parse(s.as_of) - Date.parse(at) + Date.now() - arrived) / 1000) * 1000)).replace("0 ms", "0 s");
+      const r = open[open.length - 1], calls = s.current || [], ago = (at) => seconds(Date.parse(s.as_of) - Date.parse(at) + Date.now() - arrived);
       if (calls.length) text = `▶ ${calls[0].id} for ${ago(calls[0].since)}${calls.length > 1 ? ` and ${calls.length - 1} more` : ""}`;
-      else if (r) text = `▶ ${r.id} for ${duration(Math.max(0, Math.floor((now - r.t0) / 1000) * 1000)).replace("0 ms", "0 s")}${open.length > 1 ? ` and ${open.length - 1} more` : ""}`;
+      else if (r) text = `▶ ${r.id} for ${seconds(now - r.t0)}${open.length > 1 ? ` and ${open.length - 1} more` : ""}`;
       else text = `▶ running, ${duration(Math.max(1000, Math.floor((Date.parse(s.as_of) - Date.parse(s.updated || s.as_of) + Date.now() - arrived) / 1000) * 1000))} since the last entry`;
       const still = s.going_on && beat && Date.now() - beat > 3000 ? Date.now() - beat : 0;
       if (still) text = `⏸ the kernel is busy: a cell blocks it, and runs of it have stood still for ${duration(Math.floor(still / 1000) * 1000)}`;

@@ -155,7 +155,8 @@ class Panel {
 
   tick() {
     this.head.tick(this.summary, this.rows, this.arrived, this.beat);
-    if (this.summary.state === "running" || this.summary.state === "suspended") this.list.tick(Date.now() - this.arrived);
+    const passed = Date.now() - this.arrived;
+    if (this.summary.state === "running" || this.summary.state === "suspended") { this.list.tick(passed); this.timeline.tick(passed); }
   }
 
   /** What the agent printed while it ran in the background. */

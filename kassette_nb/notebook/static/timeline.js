@@ -68,7 +68,8 @@ class Timeline {
   /** info: {lanes, sessions:[{ms, text}], copied, now, started} with times in ms since the start of the run. */
   setData(rows, info) {
     Object.assign(this, { rows, info });
-    this.ends = rows.map((r) => (known(r.t1) ? Math.max(r.t1, r.t0) : known(r.t0) ? (isWait(r) || info.live ? Math.max(r.t0, info.now) : r.t0) : 0)); // open and not running: its end is unknown
+    this.passed = 0;
+    this.setEnds(info.now);
     const calls = rows.filter((r) => !isWait(r) && !["error", "complete", "cancel", "note", "start", "other"].includes(r.kind));
     const timed = calls.filter((r) => known(r.t0)).length;
     const can = timed > 0 && timed >= calls.length / 2;
@@ -84,6 +85,21 @@ class Timeline {
     this.canvas.style.height = this.height + "px";
     this.layout();
     this.drawLegend();
+    this.draw();
+  }
+
+  /** What is open and does not run has an unknown end. */
+  setEnds(now) { this.ends = this.rows.map((r) => (known(r.t1) ? Math.max(r.t1, r.t0) : known(r.t0) ? (isWait(r) || this.info.live ? Math.max(r.t0, now) : r.t0) : 0)); }
+
+  /** So many ms since the data came: open bars grow, as often as their length reads otherwise. */
+  tick(passed) {
+    const open = this.rows && this.mode !== "steps" ? this.rows.filter((r) => known(r.t0) && !known(r.t1) && (isWait(r) || this.info.live)) : [];
+    if (!open.length) return;
+    const longest = this.info.now + passed - Math.min(...open.map((r) => r.t0));
+    if (passed - this.passed < (longest < 100000 ? 950 : 30000)) return;
+    this.passed = passed;
+    this.setEnds(this.info.now + passed);
+    this.layout();
     this.draw();
   }
 
