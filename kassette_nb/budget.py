@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from .entries import AnyEntry, Payload, Resume, Start, Step, Suspend
+from .entries import INCOMPLETE, AnyEntry, Note, Payload, Resume, Start, Step, Suspend, Usage
 from .errors import BudgetExceededError, JournalValueError
 from .state import BUDGET, Spend
 from .usage import unpriced, warn
@@ -168,6 +168,8 @@ class Meter:
         for entry in lines:
             if isinstance(entry, Step):
                 self._add(entry)
+            elif isinstance(entry, Note):
+                self._lose(entry)
             else:
                 self._asked += _is_answer(entry)
 
@@ -185,29 +187,45 @@ class Meter:
         self._running.add(step_id)
         return None
 
-    def count(self, step: Step) -> None:
-        """Count a step that has been recorded."""
-        self._running.discard(step.step_id)
-        self._add(step)
-        self._tell_uncounted(step)
+    def count(self, entry: AnyEntry) -> None:
+        """Count a step that is recorded, or a model call that broke off; nothing else counts.
 
-    def _tell_uncounted(self, step: Step) -> None:
+        What the latter spent is not known, but it is paid for, and whoever asks again pays again:
+        it counts as a step, of an unknown price.
+        """
+        if isinstance(entry, Step):
+            self._running.discard(entry.step_id)
+            self._add(entry)
+            if entry.usage is not None:
+                self._tell_uncounted(entry.step_id, entry.usage)
+        elif isinstance(entry, Note) and self._lose(entry):
+            self._tell_uncounted(entry.step_id, None)
+
+    def _lose(self, note: Note) -> bool:
+        lost = note.kind == INCOMPLETE
+        if lost:
+            self._running.discard(str(note.step_id))
+            self.steps += 1
+            self.spend.unpriced += 1
+        return lost
+
+    def _tell_uncounted(self, step_id: str | None, usage: Usage | None) -> None:
         """Warn, once a session, of spending that a limit does not see."""
-        usage = step.usage
-        if usage is None or self._told:
+        if self._told:
             return
         blind = []
-        if self.budget.max_cost_usd is not None and unpriced(usage):
+        if self.budget.max_cost_usd is not None and (usage is None or unpriced(usage)):
             blind.append("price")
-        if self.budget.max_tokens is not None and usage.output_tokens is None:
+        if self.budget.max_tokens is not None and (usage is None or usage.output_tokens is None):
             blind.append("number of tokens")
         if blind:
             self._told = True
+            why = "it broke off" if usage is None else f"model: {usage.model or 'not told'}"
             warn(
-                f"run {self.run_id!r} has a budget, but what step {step.step_id!r} spent is not "
+                f"run {self.run_id!r} has a budget, but what step {step_id!r} spent is not "
                 f"counted in it: its {' and its '.join(blind)} {'are' if blind[1:] else 'is'} not "
-                f"known (model: {usage.model or 'not told'}). Set kb.llm.prices "
-                "for the model, ask streams for their usage, or limit max_steps as well."
+                f"known ({why}). Set kb.llm.prices for the model, ask streams for their usage and "
+                "read them to their end, or limit max_steps as well."
             )
 
     def error(self, over: Excess) -> BudgetExceededError:

@@ -123,6 +123,10 @@ class Intent(Entry, tag="intent", kw_only=True):
     args: Payload = UNSET
 
 
+#: The kind of a `Note` about a model call that broke off: it is paid for, and no answer.
+INCOMPLETE = "incomplete"
+
+
 class Note(Entry, tag="note", kw_only=True):
     """Something worth seeing that replay skips."""
 

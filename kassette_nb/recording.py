@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from . import values
 from .budget import Meter
-from .entries import Known, Payload, Resume, Start, Step, Suspend
+from .entries import Known, Payload, Resume, Start, Suspend
 from .errors import LiveForbidden, Suspended
 from .journal import Writer
 from .replay import Cursor
@@ -108,7 +108,7 @@ class Recording:
         assert self._writer is not None, "only a live session records"
         if self.workspace is not None and (notes := self.workspace.mark(entry)):
             self._writer.append(*notes)
-        if self._meter is not None and type(entry) is Step:
+        if self._meter is not None:
             self._meter.count(entry)
         if self.strands > 1 or self._writer.blocking:
             return self._writer.join(entry)
@@ -120,7 +120,7 @@ class Recording:
         assert self._writer is not None, "only a live session records"
         if self.workspace is not None and (notes := self.workspace.mark(entry)):
             self._writer.append(*notes)
-        if self._meter is not None and type(entry) is Step:
+        if self._meter is not None:
             self._meter.count(entry)
         self._writer.append(entry)
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from .clock import instant
 from .entries import (
+    INCOMPLETE,
     AnyEntry,
     Cancel,
     Complete,
@@ -266,6 +267,8 @@ class Folding:
                 state.foreign.append(entry)
             elif not isinstance(entry, Note):
                 state.ending = entry
+            elif entry.kind == INCOMPLETE:
+                (state.prefix if entry.offset < copied else state.own).unpriced += 1
             self._grouping = False
         if before is not None:
             self.last = before

@@ -17,7 +17,7 @@ import msgspec
 from .. import values
 from ..branch import Branch
 from ..clock import stamp_now
-from ..entries import ErrorInfo, Note, Step
+from ..entries import INCOMPLETE, ErrorInfo, Note, Step
 from ..errors import ConcurrentUseError, InterruptedRunError, KassetteError, SessionStopped
 from ..session import Session
 from .assemble import body_of
@@ -108,6 +108,11 @@ class ModelCall:
     def __str__(self) -> str:
         return f"model call {self.step_id!r}"
 
+    @property
+    def lost(self) -> bool:
+        """Whether its last attempt broke off: another one is paid for anew."""
+        return self._state == "incomplete"
+
     def is_for(self, request: Request) -> bool:
         """Tell whether a request is this call's next attempt, or where it was sent on to."""
         if self._state == "redirected" and request.url == self._target:
@@ -130,19 +135,24 @@ class ModelCall:
 
     def succeeded(self, status: int, headers: Mapping[str, str], content: bytes) -> Written:
         """Record a complete answer. Durable on return, or when what is returned was awaited."""
-        self._answer = Answer(status, kept_headers(headers), [content])
+        self._answer = Answer.whole(status, kept_headers(headers), content)
         return self._record()
+
+    @property
+    def content(self) -> bytes:
+        """The body that the SDK is given: what a replay would give it."""
+        return self._answer.content
 
     def failed(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         """Take note of an answer that is none: the SDK may try again."""
         target = headers.get("location")
         if 300 <= status < 400 and target:
             self._target = public_url(urljoin(self._url, target))
-        answer = Answer(status, kept_headers(headers), [content])
+        self._answer = Answer.whole(status, kept_headers(headers), content)
         self._failure = ErrorInfo(
             name=f"HTTP {status}",
             message=_shortened(content),
-            response=msgspec.Raw(msgspec.json.encode(answer.recorded())),
+            response=msgspec.Raw(msgspec.json.encode(self._answer.recorded())),
         )
         self._unsettled("redirected" if self._target else "failed")
 
@@ -221,7 +231,7 @@ class ModelCall:
             "request": self.request.payload(),
             "result": self._answer.recorded(),
         }
-        self._note("incomplete", told)
+        self._note(INCOMPLETE, told)
 
     # -------------------------------------------------------------------------- its line
 

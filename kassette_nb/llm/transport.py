@@ -126,9 +126,8 @@ class SyncRecorder(Recorder):
         if response.is_success:
             found.succeeded(response.status_code, response.headers, content)
         else:
-            content = without_keys(request, content)  # for the SDK, too: it is the replay's
-            found.failed(response.status_code, response.headers, content)
-        return self._whole(request, response, content)
+            found.failed(response.status_code, response.headers, without_keys(request, content))
+        return self._whole(request, response, found.content)
 
     def _pass(self, request: Any, asked: Request, tally: Tally) -> Any:
         request.headers["accept-encoding"] = "identity"
@@ -215,9 +214,8 @@ class AsyncRecorder(Recorder):
             if written is not None:
                 await written
         else:
-            content = without_keys(request, content)  # for the SDK, too: it is the replay's
-            found.failed(response.status_code, response.headers, content)
-        return self._whole(request, response, content)
+            found.failed(response.status_code, response.headers, without_keys(request, content))
+        return self._whole(request, response, found.content)
 
     async def _pass(self, request: Any, asked: Request, tally: Tally) -> Any:
         request.headers["accept-encoding"] = "identity"

@@ -50,6 +50,8 @@ def in_order(here: Scope, request: Request, waits: bool) -> Iterator[Found]:
         session.models.remove(again)
     with session.call(branch, MODEL_CALL):
         if isinstance(again, ModelCall):
+            if again.lost:
+                session.afford(again.step_id)
             yield again
             return
         failed = _failed_before(session, branch, branch.task, request)
@@ -89,6 +91,8 @@ def beside(here: Scope, request: Request, waits: bool) -> Found:
     again = session.models.again(caller, request)
     if isinstance(again, ModelCall):
         session.models.remove(again)
+        if again.lost:
+            _afford(again, session, branch)
         return again
     failed = _failed_before(session, branch, caller, request)
     if failed is not None:
@@ -138,6 +142,14 @@ def _go_live(call: ModelCall, here: Scope) -> None:
             problem.hint = _nearest(session, call)
         # Outside of a guard, and perhaps wrapped in a group before it reaches the branch.
         branch.closed = branch.closed or problem
+        raise
+
+
+def _afford(call: ModelCall, session: Session, branch: Branch) -> None:
+    try:
+        session.afford(call.step_id)
+    except Suspended as spent:
+        branch.closed = branch.closed or spent
         raise
 
 

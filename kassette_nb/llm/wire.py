@@ -61,6 +61,16 @@ class Answer(msgspec.Struct):
         """The whole body."""
         return self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
 
+    @classmethod
+    def whole(cls, status: int, headers: dict[str, str], content: bytes) -> Answer:
+        """Return an answer that came in one piece, in the spelling in which a journal has it.
+
+        JSON loses its blanks there. Who reads the text of an answer must not read another one on
+        a replay, so the live reader is given this one.
+        """
+        body = compact(content)
+        return cls(status, headers, [content if body is None else bytes(body)])
+
     def recorded(self) -> dict[str, Any]:
         """Return it as it stands in a journal: JSON as JSON, a stream as text with its cuts."""
         kept: dict[str, Any] = {"status": self.status}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
+import httpx2
+import openai
 import pytest
 
 import kassette_nb as kb
@@ -114,3 +117,56 @@ def test_a_budget_that_cannot_see_a_call_says_so_once(
         assert asyncio.run(talk.start(run_id="r")).result == "done"
     assert len(w) == 1
     assert f"model: {MODEL}" in str(w[0].message)
+
+
+@pytest.mark.parametrize("again", ["in the session", "in the next sessions"])
+def test_a_stream_that_breaks_off_is_paid_for_and_counts(
+    again: str, provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai(max_retries=0)
+    provider.expect(*[{"cut": 0.5}] * 9)
+    tries = 9 if again == "in the session" else 1
+
+    @kassette(storage=storage, budget=Budget(max_steps=3, max_cost_usd=1))
+    async def talk(ctx: kb.Context) -> None:
+        for attempt in range(tries):
+            try:
+                said: Any = [{"role": "user", "content": "one"}]
+                stream: Any = await client.chat.completions.create(
+                    model=MODEL, messages=said, stream=True
+                )
+                async for _ in stream:
+                    pass
+            except (openai.APIError, httpx2.TransportError):
+                if attempt == tries - 1:
+                    raise
+
+    def start_until_it_asks() -> None:
+        for _ in range(9):
+            with suppress(kb.KassetteError):
+                if asyncio.run(talk.start(run_id="r")).status == "suspended":
+                    break
+
+    with pytest.warns(RuntimeWarning, match=r"is not counted in it.*it broke off"):
+        start_until_it_asks()
+    (question,) = kb.open(storage)["r"].questions
+    assert "3 steps of 3 steps (max_steps), and 3 calls have no known price" in str(question.prompt)
+    assert len(provider.seen) == 3
+    assert kb.open(storage)["r"].fold().own.unpriced == 3
+
+
+def test_what_is_read_of_an_answer_as_text_is_the_same_on_a_replay(
+    provider: Loopback, storage: kb.LocalStorage
+) -> None:
+    client = provider.async_openai()
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> str:
+        said: Any = [{"role": "user", "content": "one"}]
+        raw = await client.chat.completions.with_raw_response.create(model=MODEL, messages=said)
+        await ask(client, f"summarize {raw.text}")
+        return str(raw.text)
+
+    live = asyncio.run(talk.start(run_id="r"))
+    assert "chat.completion" in str(live.result)
+    assert asyncio.run(talk.verify("r")).fits
