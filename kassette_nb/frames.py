@@ -132,8 +132,10 @@ def usage_frame(runs: Iterable[RunModel]) -> pd.DataFrame:
     Returns:
         ``run_id model`` (string), ``copied`` (boolean: spent by the run that this one was forked
         from, so sum over ``~copied``), ``calls failed`` (Int64), ``input_tokens output_tokens
-        cached_input_tokens`` (Int64, sums; missing where no call recorded any), ``cost_usd``
-        (Float64, of the calls with a price), ``unpriced`` (Int64, calls without one).
+        cached_input_tokens reasoning_tokens`` (Int64, sums; missing where no call recorded any;
+        the last two are part of the first two), ``cost_usd`` (Float64, of the calls with a price),
+        ``unpriced`` (Int64, calls without one). Model calls that broke off are calls that failed,
+        without a model and a price.
     """
     return _frame(summaries.usage_table(runs))
 

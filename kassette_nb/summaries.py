@@ -9,7 +9,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from .clock import SystemClock, instant
-from .entries import AnyEntry, Complete, Failure, Resume, Start, Step, Suspend, kind_of
+from .entries import (
+    INCOMPLETE,
+    AnyEntry,
+    Complete,
+    Failure,
+    Note,
+    Resume,
+    Start,
+    Step,
+    Suspend,
+    kind_of,
+)
 from .errors import KassetteError
 from .imported import timed
 from .model import RunModel
@@ -143,17 +154,24 @@ def _asked(lines: Iterable[AnyEntry]) -> list[tuple[str, Suspend, Resume | None]
 
 def usage_table(runs: Iterable[RunModel]) -> Table:
     """Return one row a run and model; see `kassette_nb.frames.usage_frame`."""
-    counted = ("input_tokens", "output_tokens", "cached_input_tokens", "cost_usd")
+    counted = ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens",
+               "cost_usd")  # fmt: skip
     table = Table("run_id", "model", "copied", "calls", "failed", *counted, "unpriced")
     for run, journal in table.readable(runs):
         copied = copied_lines(journal)
         sums: dict[tuple[bool, str | None], dict[str, Any]] = {}
         for step in journal.entries:
-            if type(step) is not Step or step.usage is None:
+            lost = isinstance(step, Note) and step.kind == INCOMPLETE
+            usage = step.usage if isinstance(step, Step) else None
+            if usage is None and not lost:
                 continue
-            usage, key = step.usage, (step.offset < copied, step.usage.model)
+            key = (step.offset < copied, usage.model if usage else None)
             row = sums.setdefault(key, {"calls": 0, "failed": 0, "unpriced": 0})
             row["calls"] += 1
+            if not isinstance(step, Step) or usage is None:  # paid for, and nobody knows how much
+                row["failed"] += 1
+                row["unpriced"] += 1
+                continue
             row["failed"] += step.error is not None
             row["unpriced"] += unpriced(usage)
             for name in counted:
