@@ -42,7 +42,7 @@ def respond(
     """
     by = person() if by is None else by
     folded = run.fold()
-    question = answers.find_question(run.run_id, folded, event)
+    question = answers.find_question(run.run_id, folded, event, exact=True)
     patience = lease.PATIENCE if answers.asked(folded, question) else 0.0
     workflow = run.workflow if start else None
     try:

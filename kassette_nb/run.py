@@ -179,7 +179,8 @@ class Run(Seen, Shown):
             value: The answer.
             by: Who answers; by default ``$KASSETTE_BY``, ``$JUPYTERHUB_USER`` or the OS user.
             note: Why, for the record.
-            event: Which question, where several are pending.
+            event: Which question, where several are pending: its step id. One that was answered
+                does not mean a later question of the same name.
             start: Go on with the run. False records the answer alone, also where the code that is
                 loaded here no longer fits; the run goes on when code that fits is next started.
 
@@ -340,7 +341,7 @@ class Run(Seen, Shown):
         self, yes: bool, by: str | None, note: str | None, event: str | None, start: bool
     ) -> Run:
         event = decisions.event_of(self, event)
-        asked = answers.find_question(self.run_id, self.fold(), event)
+        asked = answers.find_question(self.run_id, self.fold(), event, exact=True)
         answers.refuse_plain(self.run_id, asked)
         value = decisions.decision(yes, note, values.decode(asked.schema))
         return self.respond(value, by=by, note=note, event=event, start=start)

@@ -460,3 +460,28 @@ def test_a_finished_tool_shows_the_arguments_of_its_intent(storage: MemoryStorag
     asyncio.run(publish.start(run_id="r"))
     page = Page(kb.open(storage)["r"])
     assert '"2.14"' in page.value(2, "args")["text"]
+
+
+def test_a_click_on_a_question_that_was_answered_answers_no_later_one(
+    storage: MemoryStorage,
+) -> None:
+    @kassette(storage=storage)
+    async def twice(ctx: kb.Context) -> Any:
+        await ctx.suspend("approval", prompt="The test database?")
+        return await ctx.suspend("approval", prompt="The production database?")
+
+    async def scenario() -> None:
+        await twice.start(run_id="r")
+        run = kb.open(storage)["r"]
+        ours, theirs = Page(run), Page(run)
+        assert theirs.act("approve", id="approval", by="ana")["phase"] == "done"
+        await run
+        assert run.waiting_on == ("approval#2",)
+        for verb, more in (("approve", {}), ("reject", {}), ("respond", {"value_text": "1"})):
+            late = ours.act(verb, id="approval", by="bob", **more)
+            assert (late["phase"], "ana" in late["text"]) == ("refused", True), late
+        assert run.waiting_on == ("approval#2",)
+        assert ours.act("approve", id="approval#2", by="bob")["phase"] == "done"
+        await run
+
+    in_kernel(scenario)
