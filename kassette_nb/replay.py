@@ -8,6 +8,7 @@ on it is left over. Anything else means that the code has changed since.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -19,6 +20,8 @@ from .state import BUDGET, Events
 #: What a recorded model call is to a cursor: no step of the workflow can take its place.
 MODEL_CALL = "model call"
 _LAST = 1 << 62
+#: What no name has: the signs that ids are built with, and what UTF-8 cannot carry.
+_RESERVED = re.compile(r"[#/@\ud800-\udfff]")
 
 
 class _Branch:
@@ -339,10 +342,11 @@ def check_name(name: object) -> str:
     Raises:
         JournalValueError: It is no text, empty, or contains ``#``, ``/``, ``@``.
     """
-    if not isinstance(name, str) or not name or "#" in name or "/" in name or "@" in name:
+    if not isinstance(name, str) or not name or _RESERVED.search(name):
         raise JournalValueError(
             f"{name!r} is not a name for a step or an event: use a text without '#', '/' and '@', "
-            "which ids are built with. Nothing was recorded.",
+            "which ids are built with, and without halves of characters (lone surrogates), which "
+            "no file can hold. Nothing was recorded.",
             path="name",
             reason="not a name",
         )

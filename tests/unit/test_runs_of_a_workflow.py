@@ -391,7 +391,7 @@ def test_generated_ids_sort_by_time() -> None:
     assert all(i[14] == "7" for i in ids)
 
 
-@pytest.mark.parametrize("name", ["a/b", "a#2", "a@x", ""])
+@pytest.mark.parametrize("name", ["a/b", "a#2", "a@x", "", "a\ud800"])
 def test_a_name_that_ids_are_built_with_is_refused_and_the_run_stays_open(
     storage: MemoryStorage, name: str
 ) -> None:
