@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from . import answers, imported, kept, noted, places, state, values
 from .clock import SystemClock, stamp_now
+from .cut import behind_question, fields_of, prefix, refused
 from .entries import (
-    AnyEntry,
     Failure,
     Intent,
     Note,
@@ -20,17 +20,14 @@ from .entries import (
     Source,
     Step,
     Suspend,
-    Terminal,
     encode,
 )
-from .errors import KassetteError, ReplayMismatchError
+from .errors import KassetteError, RunBusyError
 from .journal import Journal, parse, read
 from .lease import acquire_blocking
 from .state import BUDGET, Events
 from .storage import Conflict, Storage, check_run_id
 from .values import JSON
-
-_Object = dict[str, Raw]
 
 
 def fork(
@@ -45,6 +42,7 @@ def fork(
     params: Mapping[str, JSON] | None = None,
     check: Callable[[Journal], None] | None = None,
     declared: bool | None = None,
+    draft: bool = False,
 ) -> str:
     """Make a new run whose journal begins with the entries before ``at``.
 
@@ -63,6 +61,7 @@ def fork(
             what runs live sees these.
         check: Called with the new journal before anything is written; what it raises is raised.
         declared: Whether the code that goes on declares a workspace; None: nobody knows.
+        draft: Only look whether the fork could be made; write nothing and return no id.
 
     Returns:
         The new run's id. Its journal is durable and complete. Where the source has a workspace,
@@ -77,10 +76,12 @@ def fork(
     """
     source = read(storage, run_id)
     imported.refuse(run_id, source.entries)
-    lines, cut = _prefix(source, at, dict(override or {}))
+    lines, cut = prefix(source, at, dict(override or {}))
     lines[0] = _opening(source, cut, label, same_effects, dict(params or {}))
     if check is not None:
         check(parse(run_id, b"".join(lines), None, storage.locate(run_id)))
+    if draft:
+        return ""
     scope = not same_effects
     return _with_files(storage, source, cut, lines, new_run_id, declared, own_scope=scope)
 
@@ -120,7 +121,7 @@ def fork_answered(
     """
     source = read(storage, run_id)
     imported.refuse(run_id, source.entries)
-    cut = _behind_question(source, event)
+    cut = behind_question(source, event)
     clock = SystemClock()
     folded = state.fold(source.entries[:cut], clock.now(), held=False)
     answer = answers.answer(run_id, folded, event, value, by, note)
@@ -156,23 +157,6 @@ def _with_files(
     return made
 
 
-def _behind_question(source: Journal, event: str) -> int:
-    """Return the offset behind the last group that asks this question, still unanswered."""
-    events, found, step_id = Events(), None, None
-    for entry in source.entries:
-        if isinstance(entry, Suspend):
-            asked = events.suspended(entry)
-            if event in (asked, entry.event_name) and asked not in events.answers:
-                found, step_id = entry.offset + 1, asked
-            elif found == entry.offset and source.entries[found - 1].session == entry.session:
-                found += 1  # asked together
-        elif isinstance(entry, Resume) and events.resumed(entry) == step_id:
-            break
-    if found is None:
-        raise _unknown(source, event)
-    return found
-
-
 def retry(storage: Storage, run_id: str) -> str:
     """Make a new run from a failed one: all its lines but the ending, without the failure.
 
@@ -195,7 +179,7 @@ def retry(storage: Storage, run_id: str) -> str:
     imported.refuse(run_id, source.entries)
     ending = source.entries[-1]
     if not isinstance(ending, Failure):
-        raise _refused(source, "only a failed run can be retried; use fork(at=…)")
+        raise refused(source, "only a failed run can be retried; use fork(at=…)")
     failed = next(
         (e for e in source.entries if isinstance(e, Step) and e.step_id == ending.step_id), None
     )
@@ -205,7 +189,7 @@ def retry(storage: Storage, run_id: str) -> str:
             if ending.error.name == "BudgetExceededError"
             else "change the code and use fork(at=…)"
         )
-        raise _refused(
+        raise refused(
             source, f"no step of it failed, its own code raised {ending.error.name}; {how}"
         )
     aside = _set_aside(source, failed)
@@ -272,7 +256,12 @@ def _publish(
         if storage.blocking:
             # The same fork made twice at once is two runs: its line must be unlike the other's.
             line = _with(line, writeId=secrets.token_hex(8))
-        hold = acquire_blocking(storage, name)
+        try:
+            hold = acquire_blocking(storage, name)
+        except RunBusyError:
+            if new_run_id is not None:
+                raise
+            continue  # that fork is there, and at work
         try:
             storage.create(name, b"".join([line, *lines[1:]]))
             return name
@@ -294,71 +283,16 @@ def _names(run_id: str, given: str | None) -> Iterable[str]:
     return (f"{stem}.{n}" for n in itertools.count(2))
 
 
-def _prefix(source: Journal, at: str | int | None, override: _Overrides) -> tuple[list[bytes], int]:
-    if not override:
-        if at is None and isinstance(source.entries[-1], Failure):
-            # The natural way on from a failure: the step that failed, else the code behind it.
-            at = source.entries[-1].step_id or len(source.entries) - 1
-        if at is None:
-            raise _refused(source, "say where to fork: at=<step id or offset>, or override=")
-        cut = _find(source, at)
-        return [source.line(n) for n in range(max(cut, 1))], max(cut, 1)
-    if len(override) > 1:
-        raise _refused(source, "override takes exactly one step; what follows it runs again")
-    ((step_id, value),) = override.items()
-    entry = next((e for e in source.entries if isinstance(e, Step) and e.step_id == step_id), None)
-    if entry is None:
-        raise _unknown(source, step_id)
-    cut = entry.offset + 1
-    if at is not None and at not in (step_id, cut):
-        raise _refused(
-            source,
-            f"override={{{step_id!r}: …}} ends the prefix right behind that step (offset {cut}), "
-            f"so at={at!r} cannot be kept; leave it out",
-        )
-    result = values.encode(value, what=f"override of {step_id!r}")
-    changed = _parse(source.line(entry.offset))
-    changed.pop("error", None)
-    changed["result"] = result
-    changed["overridden"] = Raw(b"true")
-    lines = [source.line(n) for n in range(entry.offset)]
-    return [*lines, msgspec.json.encode(changed) + b"\n"], cut
-
-
-_Overrides = dict[str, JSON]
-
-
-def _find(source: Journal, at: str | int) -> int:
-    entries = source.entries
-    last = len(entries) - 1 if isinstance(entries[-1], Terminal) else len(entries)
-    if isinstance(at, bool) or not isinstance(at, int):
-        for entry in entries:
-            if at in _ids(entry):
-                return entry.offset
-        raise _unknown(source, at)
-    if not 0 <= at <= last:
-        raise _refused(source, f"at={at} is not an offset of it (0 to {last})")
-    return at
-
-
-def _ids(entry: AnyEntry) -> tuple[str, ...]:
-    if isinstance(entry, Step | Intent):
-        return (entry.step_id,)
-    if isinstance(entry, Suspend):
-        return (entry.step_id or entry.event_name,)
-    return ()
-
-
 def _opening(
     source: Journal, cut: int, label: str | None, same_effects: bool, params: dict[str, JSON]
 ) -> bytes:
     first = source.opening
-    fields = _parse(source.line(0))
+    fields = fields_of(source.line(0))
     fields["source"] = Raw(msgspec.json.encode(Source(run_id=source.run_id, from_offset=cut)))
     fields.pop("label", None)
     if label is not None:
         if not isinstance(label, str):
-            raise _refused(source, f"label={label!r} is no text")
+            raise refused(source, f"label={label!r} is no text")
         fields["label"] = values.encode(label, what="label")
     if params:
         metadata = values.decode(first.metadata, what="arguments")
@@ -373,28 +307,6 @@ def _opening(
 
 
 def _with(line: bytes, **fields: JSON) -> bytes:
-    changed = _parse(line)
+    changed = fields_of(line)
     changed.update({key: values.encode(value) for key, value in fields.items()})
     return msgspec.json.encode(changed) + b"\n"
-
-
-def _parse(line: bytes) -> _Object:
-    """Return a line's fields undecoded, so that unknown ones and numbers are kept as they are."""
-    return msgspec.json.decode(line, type=_Object)
-
-
-def _unknown(source: Journal, step_id: object) -> ReplayMismatchError:
-    known = [i for entry in source.entries for i in _ids(entry)]
-    near = ", ".join(dict.fromkeys(known[-12:])) or "none"
-    return ReplayMismatchError(
-        f"run {source.run_id!r} has no step {step_id!r} recorded to fork at (the newest: {near}). "
-        "Nothing was written.",
-        run_id=source.run_id,
-        offset=None,
-        asked=str(step_id),
-        recorded="nothing",
-    )
-
-
-def _refused(source: Journal, reason: str) -> KassetteError:
-    return KassetteError(f"cannot fork run {source.run_id!r}: {reason}. Nothing was written.")

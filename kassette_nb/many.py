@@ -162,19 +162,22 @@ def _made(workflow: Many, definition: Definition, asked: Asked) -> Attempts:
         if found[-1].divergence is not None:
             raise found[-1].divergence
 
-    made = [
-        fork.fork(
+    def make(number: int, *, draft: bool) -> str:
+        return fork.fork(
             storage,
             asked.run_id,
             at=None if overrides is not None else asked.at,
             override={str(asked.at): overrides[number]} if overrides is not None else None,
             params=params[number] if params is not None else None,
             label=labels[number] if labels is not None else _label(asked, number),
-            check=check if number == 0 or params is not None else None,
+            check=check if draft and (number == 0 or params is not None) else None,
             declared=definition.workspace is not None,
+            draft=draft,
         )
-        for number in range(count)
-    ]
+
+    for number in range(count):
+        make(number, draft=True)
+    made = [make(number, draft=False) for number in range(count)]
     return Attempts(workflow, made, found[0])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -321,3 +322,41 @@ def test_a_memory_of_this_process_is_not_offered_to_others() -> None:
         pytest.raises(kb.KassetteError, match="this process's memory"),
     ):
         wf.fork_many("run", at="act", n=1, via=pool)
+
+
+def test_attempts_of_which_one_does_not_fit_are_refused_before_the_first_is_written() -> None:
+    storage = MemoryStorage()
+
+    @kassette(storage=storage)
+    async def asks(ctx, prompt="a"):
+        await ctx.step(f"read {prompt}", lambda: 1)
+        await ctx.step("end", lambda: 2)
+
+    asks.start_sync(run_id="run")
+    with pytest.raises(kb.errors.ReplayMismatchError):
+        asks.fork_many("run", at="end", params=[{"prompt": "a"}, {"prompt": "b"}])
+    assert list(storage.list()) == ["run"]
+
+
+def test_a_second_fork_is_made_while_the_first_is_at_work(tmp_path: Path) -> None:
+    release = threading.Event()
+
+    @kassette(storage=LocalStorage(tmp_path))
+    async def works(ctx):
+        await ctx.step("first", lambda: 1)
+        await ctx.step("second", release.wait, 20)
+
+    release.set()
+    works.start_sync(run_id="run")
+    release.clear()
+    run = kb.open(tmp_path)["run"]
+    busy = run.fork(at="second", start=True)
+    try:
+        assert run.fork(at="second").run_id == "run.3"
+    finally:
+        release.set()
+        asyncio.run(_settled(busy))
+
+
+async def _settled(run: Any) -> None:
+    await run
