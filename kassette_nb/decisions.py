@@ -205,16 +205,17 @@ def _refuse_settled(run: RunModel) -> None:
 
 
 def cancel(run: RunModel, reason: str | None) -> None:
-    """Record that a run is called off. The ``cancel`` line is durable on return.
+    """Record that a run is called off.
 
-    A session that lives in this process ends itself with it, once what is in flight has settled.
+    The ``cancel`` line is durable on return; a session that lives in this process writes it as
+    its last one, once what is in flight has settled.
 
     Raises:
         KassetteError: See `kassette_nb.run.Run.cancel`; nothing was written.
     """
     answers.refuse_ended(run.run_id, run.fold())
     here = live(run.storage.locate(run.run_id))
-    if here is not None:
+    if here is not None and here[0].call_off(reason):
         session, loop = here
         background.call_home(loop, lambda: session.cancel(reason))
         return

@@ -106,6 +106,8 @@ class Session(Recording):
         #: What every call raises, once the session has begun to end.
         self.closed: BaseException | None = None
         self._cancel: Cancel | None = None
+        #: Whether it is decided how the session ends: a cancellation comes too late now.
+        self._decided = False
         # The session itself counts as one; every thread that outlives its caller as one more.
         self._open = 1
         self._lock = threading.Lock()
@@ -142,12 +144,22 @@ class Session(Recording):
             task.add_done_callback(_retrieve)
             raise
 
+    def call_off(self, reason: str | None) -> bool:
+        """Let the run end with a ``cancel`` entry, from any thread; see `cancel` for what is next.
+
+        Returns:
+            Whether it will. False: it has come to another end of its session meanwhile.
+        """
+        with self._lock:
+            if not self._decided:
+                self._cancel = self._cancel or Cancel(session=self.number, reason=reason or None)
+            return self._cancel is not None
+
     def cancel(self, reason: str | None) -> None:
-        """End the run with a ``cancel`` entry once what is in flight has settled.
+        """End a run that is called off once what is in flight has settled.
 
         Must be called on the session's own loop.
         """
-        self._cancel = self._cancel or Cancel(session=self.number, reason=reason)
         self.close(
             RunCancelledError(
                 f"run {self.run_id!r} is being cancelled ({reason or 'no reason given'}).",
@@ -274,6 +286,8 @@ class Session(Recording):
 
     def _end(self, branch: Branch, value: Any, problem: BaseException | None) -> Ending:
         """Write the session's last entries, or raise what interrupted it."""
+        with self._lock:
+            self._decided = True
         if self._cancel is not None:
             self.record_now(self._cancel)  # opens its session itself where nothing else did
             return Ending(terminal=self._cancel)

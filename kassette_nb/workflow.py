@@ -235,7 +235,7 @@ class Workflow(Many):
         journal = await beside(self.storage, read, self.storage, run_id)
         refuse_ended(run_id, self.definition.fold(journal))
         here = live(self.storage.locate(run_id))
-        if here is not None:
+        if here is not None and here[0].call_off(reason):
             session, loop = here
             background.call_home(loop, lambda: session.cancel(reason))
             return RunResult("cancelled", run_id, reason=reason)

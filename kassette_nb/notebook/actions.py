@@ -56,6 +56,7 @@ def act(run: RunModel, message: Message, send: Callable[[Message], None]) -> Non
             "phase": "failed",
             "text": f"{type(problem).__name__}: {problem}",
             "traceback": traceback.format_exc(),
+            "problem": problem,  # for `View.last_error`; it does not travel
         }
     send({"type": "acted", "n": number, **reply})
 

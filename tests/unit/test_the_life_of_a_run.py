@@ -475,3 +475,23 @@ def test_an_ended_run_takes_no_retry_of_its_end(storage: MemoryStorage) -> None:
             await ends.cancel("r")
 
     asyncio.run(scenario())
+
+
+def test_a_run_that_is_called_off_while_its_loop_is_busy_ends_cancelled(
+    storage: MemoryStorage,
+) -> None:
+    begun, seen = threading.Event(), threading.Event()
+
+    @kassette(storage=storage)
+    async def busy(ctx: kb.Context) -> int:
+        await ctx.step("a", lambda: 1)
+        begun.set()
+        seen.wait(20)  # the loop stands still, and its workflow has nothing more to ask
+        return 1
+
+    run = busy.launch(run_id="r", thread=True)
+    begun.wait(20)
+    said = asyncio.run(busy.cancel("r", reason="stop"))
+    seen.set()
+    asyncio.run(run.wait())
+    assert said.status == kb.open(storage)["r"].state == "cancelled"

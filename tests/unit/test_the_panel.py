@@ -341,6 +341,32 @@ def test_an_exception_in_a_callback_is_shown_and_kept(storage: MemoryStorage) ->
     assert "no run 'no-such-run'" in sent[-1]["text"]
 
 
+def test_an_exception_in_a_click_is_kept_too(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @kassette(storage=storage)
+    async def asks(ctx: kb.Context) -> None:
+        await ctx.suspend("go")
+
+    async def scenario() -> None:
+        await asks.start(run_id="r")
+        view = kb.open(storage)["r"].panel()
+        sent: list[dict[str, Any]] = []
+        view.send = lambda message, buffers=None: sent.append(message)
+
+        def broken(*_: Any, **__: Any) -> None:
+            raise LookupError("a bug")
+
+        monkeypatch.setattr(kb.run.Run, "cancel", broken)
+        view.handle({"ch": "main", "type": "act", "n": "1", "verb": "cancel"})
+        assert isinstance(view.last_error, LookupError)
+        assert sent[-1]["text"] == "LookupError: a bug"
+        assert "problem" not in sent[-1]
+        view.close()
+
+    in_kernel(scenario)
+
+
 @pytest.mark.parametrize("folder", ["good", "damaged", "hostile"])
 def test_every_journal_can_be_shown_and_every_value_asked_for(folder: str) -> None:
     runs = kb.open(GOLDEN / folder)
