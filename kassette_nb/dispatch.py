@@ -9,13 +9,12 @@ could not change; the whole table, and recipes for queues, stand in ``DISPATCH.m
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET
 
-from . import answers, blocking, resumption, state
+from . import answers, blocking, resumption, state, values
 from .clock import instant
 from .errors import (
     ArgumentError,
@@ -89,7 +88,16 @@ async def handle(workflow: Workflow, /, run_id: str = "", *args: Any, **kwargs: 
         TypeError: ``workflow`` is none.
     """
     _check(workflow)
-    return await _judge(workflow, run_id, partial(workflow.start, *args, run_id=run_id, **kwargs))
+
+    async def started() -> RunResult:
+        given = workflow.definition.arguments.given(args, kwargs)
+        try:
+            values.encode(given, what=f"the message for run {run_id!r}")
+        except JournalValueError as problem:
+            raise _Unfit from problem
+        return await workflow.start(*args, run_id=run_id, **kwargs)
+
+    return await _judge(workflow, run_id, started)
 
 
 async def handle_answer(
@@ -133,8 +141,10 @@ async def handle_answer(
         lacking = [
             name for name, is_it in (("event", not event), ("value", value is UNSET)) if is_it
         ]
-        if lacking or unknown:
-            raise _unlike_an_answer(definition.name, run_id, lacking, list(unknown))
+        texts: dict[str, object] = {"event": event, "by": by, "note": note}
+        odd = [name for name, text in texts.items() if not isinstance(text, str | None)]
+        if lacking or unknown or odd:
+            raise _unlike_an_answer(definition.name, run_id, lacking, odd, list(unknown))
         try:
             ready = await resumption.take(
                 definition, storage, run_id, event, value, by=by, note=note, exact=True
@@ -163,7 +173,7 @@ def handle_answer_sync(workflow: Workflow, /, *args: Any, **kwargs: Any) -> Verd
 
 
 class _Unfit(Exception):
-    """An answer that its question does not take."""
+    """An answer that its question does not take, or an argument that no journal can hold."""
 
 
 def _check(workflow: object) -> None:
@@ -175,9 +185,11 @@ def _check(workflow: object) -> None:
 
 
 def _unlike_an_answer(
-    workflow: str, run_id: str, lacking: list[str], unknown: list[str]
+    workflow: str, run_id: str, lacking: list[str], odd: list[str], unknown: list[str]
 ) -> ArgumentError:
-    problems = [f"lacks {name!r}" for name in lacking] + [f"has {name!r}" for name in unknown]
+    problems = [f"lacks {name!r}" for name in lacking]
+    problems += [f"has another {name!r} than a text" for name in odd]
+    problems += [f"has {name!r}" for name in unknown]
     return ArgumentError(
         f"the message that answers run {run_id!r} {' and '.join(problems)}; an answer is made of "
         "run_id, event, value, by and note. Nothing was written.",

@@ -211,6 +211,7 @@ def test_a_message_with_other_arguments_than_the_workflows_is_done_with() -> Non
         assert isinstance(verdict.error, TypeError)
         assert "its arguments are: ticket, fails." in str(verdict.error)
     assert told(handle_sync(needs, ticket="pod")) == (True, "InvalidRunIdError")
+    assert told(handle_sync(needs, "s", {"a", "set"})) == (True, "JournalValueError")
     assert told(handle_sync(needs, "f", "pod", fails=True)) == (False, "TypeError")
     message = {"run_id": "r", "ticket": "pod"}
     assert told(handle_sync(needs, **message)) == (True, "success")
@@ -225,6 +226,8 @@ def test_a_message_that_is_no_whole_answer_is_done_with() -> None:
         ({"run_id": "r", "event": "approval"}, "lacks 'value'"),
         ({"run_id": "r", "value": True}, "lacks 'event'"),
         ({**whole, "colour": "red"}, "has 'colour'"),
+        ({**whole, "by": 4711}, "has another 'by' than a text"),
+        ({**whole, "event": ["approval"]}, "has another 'event' than a text"),
     ):
         verdict = handle_answer_sync(workflow, **body)
         assert told(verdict) == (True, "ArgumentError")
