@@ -282,7 +282,7 @@ def check(workflow: Runner, via: Any, limit: object) -> None:
         )
     if _in_processes(via):
         try:
-            pickle.dumps(workflow)
+            pickle.loads(pickle.dumps(workflow))
         except Exception as problem:
             raise KassetteError(f"{told(problem)} Nothing was written.") from problem
     try:

@@ -195,9 +195,10 @@ def _refuse_settled(run: RunModel) -> None:
     answers.refuse_ended(run.run_id, folded)
     if folded.status == state.SUSPENDED:
         waits = ", ".join(repr(question.step_id) for question in folded.pending)
+        doubt = any(question.event == state.IN_DOUBT for question in folded.pending)
+        ways = "settle()" if doubt else "approve(), reject() or respond()"
         raise EventMismatchError(
-            f"run {run.run_id!r} waits for {waits} and goes on when that is answered; use "
-            "approve(), reject() or respond().",
+            f"run {run.run_id!r} waits for {waits} and goes on when that is answered; use {ways}.",
             run_id=run.run_id,
             event="",
             pending=tuple(question.step_id for question in folded.pending),

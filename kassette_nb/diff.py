@@ -283,8 +283,8 @@ class _Keys:
         """Return a key that equal results share."""
         if step.error is not None:
             return msgspec.json.encode((step.error.name, step.error.message))
-        if step.result is UNSET:
-            return b""
+        if step.result is UNSET or step.kind == "sleep":
+            return b""  # the moment of waking is no result
         part = self._said(step) if self._said is not None and step.request is not None else None
         if part is not None:
             return msgspec.json.encode(part)

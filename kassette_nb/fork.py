@@ -179,7 +179,11 @@ def retry(storage: Storage, run_id: str) -> str:
     imported.refuse(run_id, source.entries)
     ending = source.entries[-1]
     if not isinstance(ending, Failure):
-        raise refused(source, "only a failed run can be retried; use fork(at=…)")
+        raise refused(
+            source,
+            "only a failed run can be retried; settle() decides a doubt, fork(at=…) runs a step "
+            "again",
+        )
     failed = next(
         (e for e in source.entries if isinstance(e, Step) and e.step_id == ending.step_id), None
     )

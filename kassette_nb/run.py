@@ -56,6 +56,11 @@ class Run(Seen, Shown):
         return self.html()
 
     def __getitem__(self, step_id: str) -> RecordedStep:
+        if not isinstance(step_id, str):
+            raise TypeError(
+                f"run[{step_id!r}]: a recorded step is named by its id, as in run['plan#2']; by "
+                "position it is run.steps().iloc[…]"
+            )
         for entry in self.fold().steps:
             if entry.step_id == step_id:
                 return RecordedStep(self.run_id, self.journal, entry)
@@ -300,6 +305,11 @@ class Run(Seen, Shown):
                 written.
             KassetteError: See `kassette_nb.fork.fork`; nothing was written.
         """
+        if answer is not UNSET and at is None:
+            raise KassetteError(
+                f"cannot fork run {self.run_id!r}: answer= is for a question, so say which with "
+                "at=, as in fork(at='approval', answer=…). Nothing was written."
+            )
         if start:
             decisions.code_of(self, "start the fork")
         found: list[Verification] = []

@@ -22,11 +22,10 @@ from .shelf import many
 from .state import RunState
 from .storage import Storage, Token, open_storage
 from .tabled import Tabled
+from .text import natural
 
 if TYPE_CHECKING:
     import os
-
-    import pandas as pd
 
     from .notebook.compare import Comparison
     from .notebook.view import View
@@ -103,7 +102,7 @@ class Runs(Tabled, Mapping[str, "Run"]):
                 yield run
 
     def forks_of(self, run_id: str) -> Iterator[Run]:
-        """Yield the runs that were forked from this one, by id; damaged ones are left out."""
+        """Yield the runs that were forked from this one, ``.2`` first, without damaged ones."""
 
         def source(listed: str) -> str | None:
             if listed not in self._sources:
@@ -115,7 +114,7 @@ class Runs(Tabled, Mapping[str, "Run"]):
                 self._sources[listed] = source.run_id if source else None
             return self._sources[listed]
 
-        listed = list(self.storage.list())
+        listed = sorted(self.storage.list(), key=natural)
         for name, parent in zip(listed, many(self.storage, source, listed), strict=True):
             if parent == run_id:
                 yield self.look(name)
@@ -183,12 +182,6 @@ class Runs(Tabled, Mapping[str, "Run"]):
             if told is not None:
                 found[run.run_id] = told
         return found
-
-    def frame(self) -> pd.DataFrame:
-        """Return one row a run; see `kassette_nb.frames.runs_frame`."""
-        from . import frames
-
-        return frames.runs_frame(self.listed())
 
     def _tabled(self) -> Iterator[Run]:
         return self.listed()

@@ -21,6 +21,12 @@ class Tabled:
     def _tabled(self) -> Iterable[RunModel]:
         raise NotImplementedError
 
+    def frame(self) -> pd.DataFrame:
+        """Return one row a run; see `kassette_nb.frames.runs_frame`."""
+        from . import frames
+
+        return frames.runs_frame(self._tabled())
+
     def steps(self, *, values: bool = False) -> pd.DataFrame:
         """Return one row a step; see `kassette_nb.frames.steps_frame`."""
         from . import frames

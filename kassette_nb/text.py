@@ -10,8 +10,14 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+_NUMBER = re.compile("([0-9]+)")
 #: The longest line that is shown where only one line is.
 LINE = 160
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return what names are ordered by for people: ``run.2`` stands before ``run.10``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBER.split(name)]
 
 
 def visible(text: str) -> str:

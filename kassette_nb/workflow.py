@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Coroutine, Mapping
+import sys
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -65,8 +66,9 @@ class Workflow(Many):
         fn = definition.fn
         if fn.__module__ == "__main__" or "<locals>" in fn.__qualname__:
             return _rebuilt, (definition, where)
+        name = _name_of(fn)
         options = {name: getattr(definition, name) for name in ("label", "fingerprint", "budget")}
-        return _imported, (f"{fn.__module__}:{fn.__qualname__}", options, where)
+        return _imported, (f"{fn.__module__}:{name}", options, where)
 
     @property
     def name(self) -> str:
@@ -315,6 +317,20 @@ class Workflow(Many):
 def _rebuilt(definition: Definition, where: str) -> Workflow:
     made = registry[definition.name] = Workflow(definition, where)
     return made
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    """Return what a function's workflow is called in its module: not always what the function is.
+
+    After ``wf = kassette(…)(fn)`` the function's own name means the function.
+    """
+    names = vars(sys.modules.get(fn.__module__, object))
+    made = (
+        name
+        for name, found in names.items()
+        if isinstance(found, Workflow) and found.definition.fn is fn
+    )
+    return fn.__qualname__ if "." in fn.__qualname__ else next(made, fn.__qualname__)
 
 
 def _imported(name: str, options: dict[str, Any], where: str) -> Workflow:

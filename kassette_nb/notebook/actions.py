@@ -78,6 +78,8 @@ def line(run: RunModel, message: Message) -> str | None:
             return code.call(target, "respond", _answer(run, message), **signed)
         if verb in ("fork", "other"):
             return _fork_line(run, target, message)
+        if verb == "cancel":
+            return code.call(target, verb, reason=_text(message, "reason") or None)
         if verb == "settle":
             signed["attempt"] = _attempt(message)
             return code.call(target, "settle", *_outcome(message), **signed)

@@ -78,8 +78,8 @@ def draw(members: list[Member], asked: str) -> go.Figure:
     left_out = f" · the first {RUNS} runs" if len(members) == RUNS else ""
     figure.update_layout(
         title={"text": f"family of {label(asked)}{left_out}", "font": {"size": 15}},
-        height=150 + 46 * (1 + max(member.line for member in members)),
-        margin={"l": 20, "r": 20, "t": 50, "b": 50},
+        height=164 + 46 * (1 + max(member.line for member in members)),
+        margin={"l": 20, "r": 20, "t": 50, "b": 64},
         plot_bgcolor="rgba(0,0,0,0)",
         paper_bgcolor="rgba(0,0,0,0)",
         font_color="#767c84",
@@ -89,7 +89,9 @@ def draw(members: list[Member], asked: str) -> go.Figure:
     )
     last = max(member.generation for member in members)
     figure.update_xaxes(visible=False, range=[-0.15, last + 0.9])
-    figure.update_yaxes(visible=False, autorange="reversed")
+    # Names stand below their marks, the lowest one's too.
+    lowest = max(member.line for member in members)
+    figure.update_yaxes(visible=False, range=[lowest + 0.7, -0.5])
     return figure
 
 
@@ -111,7 +113,7 @@ def members(run: RunModel, runs: RunsModel) -> list[Member]:
         line = line if first else line + 1  # the first fork stands beside its source
         member.line = line
         found.append(member)
-        forks = sorted(fork.run_id for fork in runs.forks_of(run_id))
+        forks = [fork.run_id for fork in runs.forks_of(run_id)]
         waiting += [(fork, len(found) - 1) for fork in reversed(forks)]
     return found
 

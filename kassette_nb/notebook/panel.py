@@ -163,6 +163,11 @@ class Panel:
             self._prepare()
         elif kind == "here":
             self.follower.here(view)
+            if not self.run.storage.blocking:  # code elsewhere may have forked the run
+                known = self._forks
+                self._find_forks()
+                if self._forks != known:
+                    self.refresh()
         elif kind == "gone":
             self.follower.gone(view)
         elif kind == "file" or (kind in ("value", "more") and message.get("part") == "files"):

@@ -360,3 +360,23 @@ def test_a_second_fork_is_made_while_the_first_is_at_work(tmp_path: Path) -> Non
 
 async def _settled(run: Any) -> None:
     await run
+
+
+def test_a_workflow_that_is_not_called_like_its_function_is_sent_by_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "apart.py").write_text(
+        "from kassette_nb import kassette\n"
+        "async def raw(ctx): return await ctx.step('a', lambda: 1)\n"
+        f"made = kassette(storage={str(tmp_path / 'runs')!r})(raw)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import apart  # type: ignore[import-not-found]
+
+    made: Workflow = apart.made
+    assert pickle.loads(pickle.dumps(made)).definition.fn is made.definition.fn
+    made.start_sync(run_id="run")
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        attempts = made.fork_many("run", at="a", n=1, via=pool)
+        attempts.wait(60)
+    assert kb.open(tmp_path / "runs")["run.2"].state == "completed"

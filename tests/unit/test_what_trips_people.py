@@ -219,3 +219,43 @@ def test_arguments_that_the_function_does_not_take_fail_the_step(
     result = run_once(storage, body)
     assert (result.status, result.error.name) == ("failed", "TypeError")
     assert "takes 0 positional arguments" in result.error.message
+
+
+def test_forks_stand_in_the_order_of_their_numbers(storage: MemoryStorage) -> None:
+    @kassette(storage=storage)
+    async def one(ctx: kb.Context) -> None:
+        await ctx.step("a", lambda: 1)
+
+    one.start_sync(run_id="r")
+    runs = kb.open(storage)
+    for _ in range(11):
+        runs["r"].fork(at="a")
+    assert [run.run_id for run in runs.forks_of("r")] == [f"r.{n}" for n in range(2, 13)]
+
+
+def test_slips_in_calls_on_a_run_are_told(storage: MemoryStorage) -> None:
+    @kassette(storage=storage)
+    async def asks(ctx: kb.Context) -> None:
+        await ctx.suspend("approval")
+
+    asks.start_sync(run_id="r")
+    run: Any = kb.open(storage)["r"]
+    with pytest.raises(TypeError, match=r"named by its id, as in run\['plan#2'\]"):
+        run[0]
+    with pytest.raises(kb.KassetteError, match="say which with at=, as in"):
+        run.fork(answer={"approved": True})
+    with pytest.raises(kb.KassetteError, match=r"use approve\(\), reject\(\) or respond\(\)"):
+        run.resume()
+    assert run.frame()["state"].tolist() == ["suspended"]
+
+
+def test_two_runs_that_sleep_at_other_times_are_the_same(storage: MemoryStorage) -> None:
+    @kassette(storage=storage)
+    async def rests(ctx: kb.Context) -> None:
+        await ctx.sleep(0.001)
+        await ctx.step("a", lambda: 1)
+
+    rests.start_sync(run_id="r")
+    rests.start_sync(run_id="s")
+    runs = kb.open(storage)
+    assert kb.compare([runs["r"], runs["s"]]).sub == "all 2 steps equal"

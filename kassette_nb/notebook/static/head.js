@@ -1,7 +1,7 @@
 // The head of a run panel: what it is, how it stands, what it cost; what can be done to the whole run.
 
 class PanelHead {
-  constructor(ctx, { closable, onLine, onStale }) {
+  constructor(ctx, { closable, onLine, onStale, askLine }) {
     this.onStale = onStale;
     this.ctx = ctx;
     this.name = el("span.k-name");
@@ -15,6 +15,7 @@ class PanelHead {
     this.cancel = button("Cancel…", () => this.askCancel(true), { kind: "k-btn.k-small", hidden: true, title: "end this run for good", "aria-expanded": "false" });
     this.close = closable ? button("close", () => ctx.send({ type: "close" }), { kind: "k-link", title: "close this panel", "aria-label": "close this panel" }) : null;
     this.reason = el("input.k-in", { type: "text", placeholder: "reason (optional)", "aria-label": "reason for cancelling" });
+    this.reason.addEventListener("input", () => askLine({ verb: "cancel", reason: this.reason.value.trim() || null }));
     this.confirm = el("span.k-formrow.k-confirm", { hidden: true }, el("span", null, "Ends the run for good; nothing of it is undone."), this.reason,
       button("Cancel the run", () => { this.askCancel(false); this.act.run({ verb: "cancel", reason: this.reason.value.trim() || null }); }, { kind: "k-btn.k-small" }),
       button("keep it", () => this.askCancel(false), { kind: "k-link" }));

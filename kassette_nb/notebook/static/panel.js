@@ -3,7 +3,7 @@
 class Panel {
   constructor(ctx, summary, { closable = false } = {}) {
     Object.assign(this, { ctx, rows: [], selected: -1, pinned: false, byText: null, arrived: Date.now(), codeHint: null });
-    this.head = new PanelHead(ctx, { closable, onLine: (line) => this.codeLine(line), onStale: (offset) => { this.goTo(offset); this.inspector.openEditor("fork", true); } });
+    this.head = new PanelHead(ctx, { closable, askLine: (msg) => this.questions.hooks.askLine(msg), onLine: (line) => this.codeLine(line), onStale: (offset) => { this.goTo(offset); this.inspector.openEditor("fork", true); } });
     const touch = () => { this.pinned = true; };
     this.questions = new Questions(ctx, {
       by: (text) => { if (text !== undefined) this.byText = text; return this.byText === null ? this.summary.by || "" : this.byText; },
