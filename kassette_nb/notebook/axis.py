@@ -9,8 +9,8 @@ import msgspec
 
 WORK, WALL, STEPS = "work", "wall", "steps"
 #: A gap is folded from this many milliseconds on (or half of all the work, if that is less), and
-#: from this part of all the work.
-LEAST, PART = 2_000.0, 0.04
+#: from this part of all the work; never one that nobody would notice.
+LEAST, PART, NOTICED = 2_000.0, 0.04, 250.0
 #: The width of a break, as a part of all the work, and of all breaks together.
 BREAK, BREAKS = 0.05, 0.45
 
@@ -42,7 +42,7 @@ class Axis:
         if not fold:
             merged = [(start, end)]
         work = sum(stop - begin for begin, stop in merged)
-        least = max(min(LEAST, work / 2), work * PART)
+        least = max(min(LEAST, work / 2), work * PART, NOTICED)
         self.pieces: list[Piece] = []
         at = start
         for begin, stop in [*merged, (end, end)]:
@@ -108,7 +108,7 @@ def _merge(spans: Sequence[Span]) -> list[Span]:
 
 def _round(milliseconds: float) -> float:
     """Return the next larger step that people count time in."""
-    for seconds in (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600,
+    for seconds in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600,
                     7_200, 14_400, 43_200):  # fmt: skip
         if milliseconds <= seconds * 1_000:
             return seconds * 1_000

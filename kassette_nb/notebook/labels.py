@@ -25,6 +25,8 @@ def money(dollars: float | None) -> str:
 
 def duration(milliseconds: float) -> str:
     """Return a duration in the largest two units that it has."""
+    if milliseconds and abs(milliseconds) < 100:
+        return f"{round(milliseconds)} ms"
     tenths = round(milliseconds / 100)
     if tenths < 600:
         return f"{tenths / 10:.1f} s"

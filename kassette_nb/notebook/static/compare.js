@@ -97,8 +97,9 @@ class Compare {
 
   draw() {
     const runs = this.summary.runs, narrow = runs.length >= 8, plan = this.plan(), order = this.attempts.order();
-    this.grid.style.setProperty("--k-cols", `minmax(${narrow ? 96 : 110}px, 170px) repeat(${runs.length}, ${narrow ? `minmax(${runs.length > 15 ? 28 : 48}px, 1fr)` : `minmax(${runs.length > 4 ? 96 : 128}px, 1fr)`})`);
-    this.grid.style.setProperty("--k-colgap", narrow ? "4px" : "8px");
+    this.grid.style.setProperty("--k-cols", `minmax(${narrow ? 96 : 110}px, 170px) repeat(${runs.length}, ${narrow ? `minmax(${runs.length > 15 ? 32 : 48}px, 1fr)` : `minmax(${runs.length > 4 ? 96 : 128}px, 1fr)`})`);
+    this.grid.style.setProperty("--k-colgap", narrow ? "2px" : "8px");
+    this.grid.style.setProperty("--k-cellpad", narrow ? "2px 1px" : "2px 3px");
     this.cells.clear();
     const header = el("div.k-mrow.k-mhead", { role: "row" }, el("span", { role: "columnheader" }, "step"),
       order.map((n) => el("span", { role: "columnheader", title: `${this.name(runs[n])}\n${runs[n].run_id}` }, narrow ? (runs[n].base ? el("b", null, `${n + 1}`) : `${n + 1}`) : `${this.name(runs[n])}${runs[n].base ? " · base" : ""}`)));

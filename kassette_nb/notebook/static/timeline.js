@@ -21,7 +21,7 @@ function timePieces(rows, ends, fold) {
     else if (b > top[1]) top[1] = b;
   }
   const work = merged.reduce((sum, [a, b]) => sum + b - a, 0);
-  const least = Math.max(Math.min(2000, work / 2), work * 0.04);
+  const least = Math.max(Math.min(2000, work / 2), work * 0.04, 250);
   const pieces = [];
   let at = lo;
   const push = (a, b, brk) => {
