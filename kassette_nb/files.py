@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from .aside import Aside
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal
@@ -170,7 +171,7 @@ class Files:
             found = tree.take(wanted)
             changes = changes_between(self._snapshots, wanted, found)
             tree.put_back(wanted, head=self._journal.opening.source is not None)
-            return Restored(path, wanted, found, tuple(changes))
+            return Restored(path, wanted, found, tuple(changes), tree.aside or None)
         finally:
             if occupied is not None:
                 occupied.release()
@@ -199,20 +200,25 @@ class Restored(msgspec.Struct, frozen=True):
     """What `Files.restore` did.
 
     ``path`` is the directory, ``snapshot`` what it was put back to, ``kept`` the snapshot of what
-    was there, ``changes`` what differed, one line each (``M src/app.py``).
+    was there, ``changes`` what differed, one line each (``M src/app.py``). What
+    was in the way and is in no snapshot (too large, ignored) is in the directory ``aside.place``.
     """
 
     path: Path
     snapshot: str
     kept: str
     changes: tuple[str, ...]
+    aside: Aside | None = None
 
     def __str__(self) -> str:
         if self.kept == self.snapshot:
             return f"{self.path} was as recorded"
         lines = [f"{self.path} put back; {len(self.changes)} differed", *self.changes]
         again = f"run.workspace.restore({self.kept[:12]!r}) brings it back"
-        return "\n".join([*lines, f"what was there is snapshot {self.kept[:12]}: {again}"])
+        lines.append(f"what was there is snapshot {self.kept[:12]}: {again}")
+        if self.aside is not None:
+            lines.append(str(self.aside))
+        return "\n".join(lines)
 
     __repr__ = __str__
 

@@ -417,6 +417,30 @@ def test_an_ignored_file_that_git_tracks_is_kept_also_when_it_comes_back(tmp_pat
     assert [str(c) for c in files.changes("write", "change")] == ["M kept.log"]
 
 
+def test_a_directory_that_became_a_link_is_kept_as_one(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for place in (tree / "deep", tmp_path / "other"):
+        place.mkdir(parents=True)
+        (place / "x").write_text(place.name)
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def linking(ctx):
+        def link() -> None:
+            (ctx.workspace / "deep" / "x").unlink()
+            (ctx.workspace / "deep").rmdir()
+            (ctx.workspace / "deep").symlink_to(tmp_path / "other")
+
+        await ctx.step("link", link)
+        await ctx.step("two", lambda: 2)
+
+    linking.start_sync(run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    assert [str(c) for c in run.workspace.changes(None, "link")] == ["A deep", "D deep/x"]
+    made = directory(run.fork(at="two"))
+    assert os.readlink(made / "deep") == str(tmp_path / "other")
+    assert (tmp_path / "other" / "x").read_text() == "other"
+
+
 def test_two_runs_are_never_at_work_in_one_directory(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
