@@ -99,7 +99,7 @@ class Tree:
             except BaseException as problem:
                 # The index may be ahead of the newest snapshot now: look at everything anew.
                 self._seen, self._tracked_at = False, None
-                if isinstance(problem, OSError):
+                if isinstance(problem, OSError | ValueError):  # a path may hold any byte
                     raise WorkspaceError(f"cannot keep {self.path}: {problem}") from None
                 raise
 

@@ -125,8 +125,8 @@ class Recorder:
             return []
         try:
             entry.workspace = self._tree.take()
-        except WorkspaceError as problem:
-            return [note(Told(error=str(problem)), entry.step_id)]
+        except Exception as problem:
+            return [note(Told(error=str(problem) or repr(problem)), entry.step_id)]
         left_out = self._tree.left_out
         new = {path: why for path, why in left_out.items() if self._told.get(path) != why}
         self._told.update(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import random
@@ -18,6 +19,7 @@ from kassette_nb.files import Files
 from kassette_nb.kept import home
 from kassette_nb.occupied import Occupied
 from kassette_nb.snapshots import Snapshots
+from kassette_nb.tree import Tree
 from tests import trees
 from tests.trees import git, picture
 
@@ -249,6 +251,57 @@ def test_a_step_whose_files_could_not_be_kept_is_recorded_and_no_fork_point(
     assert sorted(p.name for p in (tmp_path / "store").iterdir()) == listed
     assert directory(run.fork(at="act#2")).is_dir()
     assert directory(run.fork(at="act#4")).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".git", b"\xff\xfe binary"),
+        (".git", b"gitdir: \xff\0"),
+        (".git/HEAD", b"\xff\xfe binary"),
+        (".git/HEAD", b"ref: refs/heads/\xff"),
+        (".git/HEAD", b"ref: \0"),
+        (".git/commondir", b"\0"),
+    ],
+)
+def test_a_step_that_writes_anything_where_git_keeps_its_own_is_recorded(
+    tmp_path: Path, tree: Path, name: str, content: bytes
+) -> None:
+    ran = 0
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def work(ctx):
+        def act() -> None:
+            nonlocal ran
+            ran += 1
+            place = ctx.workspace / "sub" / name
+            place.parent.mkdir(parents=True)
+            if place.name != ".git":
+                (place.parent / "HEAD").write_text("ref: refs/heads/main\n")
+            place.write_bytes(content)
+
+        await ctx.step("act", act)
+        await ctx.suspend("go-on")
+
+    assert work.start_sync(run_id="run").status == "suspended"
+    assert kb.open(tmp_path / "store")["run"]["act"].entry["stepId"] == "act"
+    with contextlib.suppress(kb.errors.WorkspaceError):
+        assert work.resume_sync("run", "go-on", True).status == "success"
+    assert ran == 1
+
+
+def test_a_step_is_recorded_whatever_goes_wrong_with_its_files(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def work(ctx):
+        def fail(*_: object) -> None:
+            raise RecursionError
+
+        await ctx.step("act", lambda: monkeypatch.setattr(Tree, "_take", fail))
+
+    assert work.start_sync(run_id="run").status == "success"
+    assert b"RecursionError()" in kb.open(tmp_path / "store")["run"].journal.data
 
 
 def test_bad_workspaces_are_refused_before_anything_runs(
