@@ -140,3 +140,33 @@ def test_runs_that_are_kept_where_a_file_was_stay_there(tree: Path) -> None:
     with pytest.raises(kb.errors.WorkspaceError, match="the runs themselves are in"):
         moved.restore(before)
     assert (tree / "store" / "run.jsonl").exists()
+
+
+@pytest.mark.parametrize("way", ["resume", "approve", "go on", "recover"])
+def test_a_note_names_what_was_replaced_whoever_lets_the_run_go_on(tree: Path, way: str) -> None:
+    wf = asking(tree, differs="restore")
+    wf.start_sync(run_id="run")
+    run = kb.open(wf.storage)["run"]
+    if way in ("go on", "recover"):
+        run.approve(start=False)
+    (tree / "a.txt").write_text("by hand\n")
+
+    async def act() -> None:
+        if way == "resume":
+            await wf.resume("run", "go-on", True)
+        elif way == "approve":
+            run.approve()
+        elif way == "go on":
+            run.resume()
+        else:
+            kb.open(wf.storage).recover()
+        if run.session is not None:
+            await run.session.wait()
+
+    asyncio.run(act())
+    assert run.fold().status == "completed"
+    lines = run.journal.data.split(b"\n")
+    (told,) = [json.loads(line)["data"] for line in lines if b'"replaced"' in line]
+    out = run.workspace.checkout(None, tree.parent / "out", snapshot=told["replaced"])
+    assert (out / "a.txt").read_text() == "by hand\n"
+    assert (tree / "a.txt").read_text() == "a\n"
