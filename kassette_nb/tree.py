@@ -174,7 +174,8 @@ class Tree:
         changed, empty, nested = self._scan()
         left_out = self._extras.left_out
         written = self._written
-        if not self._seen or changed - left_out.keys() or left_out.keys() - changed:
+        # One that is left out is always listed, also when it is small enough by now.
+        if not self._seen or {path: self._unfit(path) for path in changed} != left_out:
             # Asked again, so that what is said of a tree does not depend on what it was before,
             # and because a directory in place of a file shows when the file is out of the index.
             for _ in range(ROUNDS):

@@ -218,6 +218,21 @@ def test_what_is_not_kept_is_named(tmp_path: Path, tree: Path) -> None:
     assert (run.workspace.checkout("write", tmp_path / "all") / "cache" / "x").exists()
 
 
+def test_a_file_that_is_small_enough_by_now_is_kept(tmp_path: Path, tree: Path) -> None:
+    (tree / "big.bin").write_bytes(b"0" * 2_000)
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=kb.Workspace(tree, max_file=1000))
+    async def shrinking(ctx):
+        await ctx.step("one", lambda: 1)
+        await ctx.step("shrink", lambda: (ctx.workspace / "big.bin").write_bytes(b"small"))
+        await ctx.step("two", lambda: 2)
+
+    shrinking.start_sync(run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    assert [str(change) for change in run.workspace.changes("one", "shrink")] == ["A big.bin"]
+    assert (directory(run.fork(at="two")) / "big.bin").read_bytes() == b"small"
+
+
 def test_journals_inside_the_tree_are_not_part_of_it(tmp_path: Path, tree: Path) -> None:
     wf = counter(tree / "a [strange] name", tree)
     wf.start_sync(1, run_id="run")
