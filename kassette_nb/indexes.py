@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 from pathlib import Path
 
@@ -17,19 +18,26 @@ def inner_indexes(indexes: Path, path: str) -> Path:
 def fresh_indexes(home: Path, run_id: str, session: int) -> Path:
     """Return the directory of a session's indexes, begun with those of the session before it.
 
-    A killed session may leave a half-written index, and even a git that is still at work on it,
-    so no session uses the directory of another.
+    A killed session may leave a half-written index, a lock, and even a git that is still at work
+    on it, so no session uses the directory of another. One that was killed before its first line
+    had the same number.
     """
     folder = home / "index" / run_id
-    mine = folder / str(session)
-    if mine.exists():
-        return mine
-    older = sorted((int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit()), reverse=True)
+    mine = folder / f"{session}-{secrets.token_hex(4)}"
+    older = sorted(folder.glob("[0-9]*"), key=_age, reverse=True)
     folder.mkdir(parents=True, exist_ok=True)
     if older:
         leftovers = shutil.ignore_patterns("*.lock")
         with contextlib.suppress(OSError, shutil.Error):  # it only saves time
-            shutil.copytree(folder / str(older[0]), mine, ignore=leftovers)
-    for number in older[1:]:
-        shutil.rmtree(folder / str(number), ignore_errors=True)
+            shutil.copytree(older[0], mine, ignore=leftovers)
+    for place in older[1:]:
+        shutil.rmtree(place, ignore_errors=True)
     return mine
+
+
+def _age(place: Path) -> tuple[int, int]:
+    number = place.name.partition("-")[0]
+    try:
+        return int(number) if number.isdigit() else -1, place.stat().st_mtime_ns
+    except OSError:
+        return -1, 0

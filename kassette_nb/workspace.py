@@ -237,11 +237,12 @@ def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, sessi
         place = Path(storage.place).resolve()
         if place.is_relative_to(path.resolve()) and place != path.resolve():
             hidden = place.relative_to(path.resolve())
+    indexes = fresh_indexes(snapshots.home, run_id, session)
     return Tree(
         path,
         snapshots,
-        fresh_indexes(snapshots.home, run_id, session),
-        f"{name}/{session}",
+        indexes,
+        f"{name}/{indexes.name}",  # what a killed git leaves locked is the ref of nobody else
         ignored=workspace.ignored,
         max_file=workspace.max_file,
         hidden=hidden,

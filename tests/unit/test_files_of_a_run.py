@@ -468,6 +468,25 @@ def test_a_snapshot_that_failed_half_way_is_made_up_for_by_the_next(
     assert sorted(p.name for p in out.iterdir()) == ["0.txt", "1.txt", "a.txt"]
 
 
+def test_what_a_killed_git_left_locked_stops_no_later_session(tmp_path: Path, tree: Path) -> None:
+    wf = counter(tmp_path / "store", tree)
+    wf.start_sync(1, True, run_id="run")
+    kept = home(wf.storage)
+    (tree / "new.txt").write_text("new\n")
+    # It dies before its first line, so the next one has its number.
+    with pytest.raises(kb.errors.WorkspaceChangedError):
+        wf.resume_sync("run", "go-on", True)
+    left = [place for place in (kept / "index" / "run").iterdir() if place.name.startswith("2")]
+    refs = list((kept / "snapshots.git" / "refs" / "runs" / "run").iterdir())
+    for place in [*left, *refs]:
+        (place / "root.lock" if place.is_dir() else place.with_name(f"{place.name}.lock")).touch()
+    assert left
+    wf = counter(tmp_path / "store", tree, differs="keep")
+    assert wf.resume_sync("run", "go-on", True).status == "success"
+    assert b'"error"' not in kb.open(wf.storage)["run"].journal.data
+    assert len(list((kept / "index" / "run").iterdir())) <= 2
+
+
 def test_an_ignored_file_that_git_tracks_is_kept_also_when_it_comes_back(tmp_path: Path) -> None:
     trees.sample(tmp_path / "tree")
 
