@@ -10,7 +10,7 @@ import msgspec
 from .aside import Aside
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
-from .journal import Journal
+from .journal import Journal, read
 from .kept import check_kept, home
 from .lease import acquire_blocking
 from .noted import at_cut, begun_in, commit_of, latest
@@ -155,15 +155,19 @@ class Files:
             WorkspaceError: Another run is at work in it, or the directory or the snapshot is not
                 there, or the journal does not say where the directory is.
         """
-        run_id, wanted, path = self._journal.run_id, self.last(), self._place()
-        if wanted is None or path is None or not path.is_dir():
-            raise WorkspaceError(f"run {run_id!r} has no directory here that could be put back.")
-        if snapshot is not None:
-            wanted = self._known(snapshot)
-        check_kept(self._storage, run_id, wanted, self._journal.entries, "put back")
+        run_id = self._journal.run_id
         hold = acquire_blocking(self._storage, run_id)
         occupied = None
         try:
+            self._journal = read(self._storage, run_id)  # as it stays while this holds the run
+            wanted, path = self.last(), self._place()
+            if wanted is None or path is None or not path.is_dir():
+                raise WorkspaceError(
+                    f"run {run_id!r} has no directory here that could be put back."
+                )
+            if snapshot is not None:
+                wanted = self._known(snapshot)
+            check_kept(self._storage, run_id, wanted, self._journal.entries, "put back")
             occupied = Occupied(path, run_id)
             number = self._journal.last_session + 1
             declared = self._declared or Workspace(str(path))

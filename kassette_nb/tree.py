@@ -245,7 +245,10 @@ class Tree:
 
     def _empty_below(self, path: str) -> list[str]:
         found = []
+        hidden = self.path / self._hidden if self._hidden is not None else None
         for folder, names, files in os.walk(self.path / path):
+            if hidden is not None and hidden.parent == Path(folder) and hidden.name in names:
+                names.remove(hidden.name)  # a directory that has nothing else counts as empty
             if ".git" in names or ".git" in files:
                 names.clear()
             elif not names and not files:

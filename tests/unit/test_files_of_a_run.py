@@ -240,6 +240,19 @@ def test_journals_inside_the_tree_are_not_part_of_it(tmp_path: Path, tree: Path)
     assert sorted(p.name for p in out.iterdir()) == ["0.txt", "a.txt"]
 
 
+def test_journals_two_levels_inside_the_tree_are_not_part_of_it(tmp_path: Path, tree: Path) -> None:
+    (tree / "data").mkdir()
+    (tree / "new" / "hollow").mkdir(parents=True)
+    wf = counter(tree / "data" / "store", tree)
+    wf.start_sync(1, True, run_id="run")
+    run = kb.open(wf.storage)["run"]
+    kept = Snapshots(home(wf.storage)).extras(run.workspace.commit("write"))
+    assert kept.empty == ("data", "new/hollow")
+    made = directory(run.fork(at="write"))
+    assert [*(made / "data").iterdir()] == []
+    assert wf.resume_sync("run", "go-on", True).status == "success"
+
+
 def test_a_step_whose_files_could_not_be_kept_is_recorded_and_no_fork_point(
     tmp_path: Path, tree: Path
 ) -> None:

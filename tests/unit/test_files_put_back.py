@@ -170,3 +170,27 @@ def test_a_note_names_what_was_replaced_whoever_lets_the_run_go_on(tree: Path, w
     out = run.workspace.checkout(None, tree.parent / "out", snapshot=told["replaced"])
     assert (out / "a.txt").read_text() == "by hand\n"
     assert (tree / "a.txt").read_text() == "a\n"
+
+
+def test_files_that_were_looked_at_earlier_are_put_back_to_what_is_recorded_now(
+    tree: Path,
+) -> None:
+    store = LocalStorage(tree.parent / "store")
+
+    @kassette(storage=store, workspace=tree)
+    async def work(ctx: kb.Context) -> None:
+        def write(text: str) -> None:
+            (ctx.workspace / "a.txt").write_text(text)
+
+        await ctx.step("one", write, "one")
+        await ctx.suspend("go-on")
+        await ctx.step("two", write, "two")
+        await ctx.suspend("and-on")
+
+    work.start_sync(run_id="run")
+    seen = files(work)
+    work.resume_sync("run", "go-on", True)
+    (tree / "a.txt").write_text("by hand")
+    seen.restore()
+    assert (tree / "a.txt").read_text() == "two"
+    assert work.resume_sync("run", "and-on", True).status == "success"
