@@ -19,6 +19,7 @@ from .storage import beside
 from .values import JSON
 from .verification import Verification, verify
 from .workflow import Workflow
+from .workspace import Recorder
 
 
 def respond(
@@ -50,6 +51,7 @@ def respond(
     except RunBusyError:
         answers.refuse_answered(run.run_id, run.fold(), event)
         raise
+    files = None
     try:
         journal = run.journal
         folded = state.fold(journal.entries, SystemClock().now(), held=False)
@@ -61,16 +63,18 @@ def respond(
         step_id = question.step_id
         entry = answers.answer(run.run_id, folded, step_id, value, by, note, exact=True)
         if workflow is not None:
-            _check_fit(workflow, run, journal)
+            files = _check_fit(workflow, run, journal)
         writer = Writer(run.storage, run.run_id, journal, SystemClock())
         writer.append(entry)
         if workflow is None:
             hold.release()
             return
         ready = workflow.definition.ready(
-            run.storage, run.run_id, hold, run.journal, {}, writer=writer
+            run.storage, run.run_id, hold, run.journal, {}, writer=writer, files=files
         )
     except BaseException:
+        if files is not None:
+            files.release()
         hold.release()
         raise
     background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
@@ -148,12 +152,17 @@ def go_on(run: RunModel, workflow: Workflow, *, sure: bool = False) -> None:
     """
     _refuse_settled(run)
     hold = lease.acquire_blocking(run.storage, run.run_id)
+    files = None
     try:
         _refuse_settled(run)  # another session may have gone on with it in between
         if sure:
-            _check_fit(workflow, run, run.journal)
-        ready = workflow.definition.ready(run.storage, run.run_id, hold, run.journal, {})
+            files = _check_fit(workflow, run, run.journal)
+        ready = workflow.definition.ready(
+            run.storage, run.run_id, hold, run.journal, {}, files=files
+        )
     except BaseException:
+        if files is not None:
+            files.release()
         hold.release()
         raise
     background.start(run.storage.locate(run.run_id), ready.run, run.run_id)
@@ -311,11 +320,13 @@ def checker(
     return check
 
 
-def _check_fit(workflow: Workflow, run: RunModel, journal: Journal) -> None:
-    """Replay, and look at the files: what does not fit must not cost the answer."""
+def _check_fit(workflow: Workflow, run: RunModel, journal: Journal) -> Recorder | None:
+    """Replay, and look at the files: what does not fit must not cost the answer.
+
+    Returns:
+        The files, for the session: only the first look at them knows what was put back.
+    """
     found = verified(workflow, journal)
     if found.divergence is not None:
         raise found.divergence
-    files = workflow.definition.files(run.storage, run.run_id, journal, journal.last_session + 1)
-    if files is not None:
-        files.release()
+    return workflow.definition.files(run.storage, run.run_id, journal, journal.last_session + 1)

@@ -81,6 +81,7 @@ class Definition(msgspec.Struct, frozen=True):
         given: Mapping[str, Any],
         answer: Resume | None = None,
         writer: Writer | None = None,
+        files: Recorder | None = None,
     ) -> Ready:
         """Check everything that can be checked before code runs; write nothing.
 
@@ -92,6 +93,7 @@ class Definition(msgspec.Struct, frozen=True):
             given: The arguments of a new run.
             answer: The entry that opens the session; None opens with a start entry.
             writer: Whose opening entry is on record already.
+            files: As `files` gave them; None: they are still to be looked at.
         """
         metadata = (
             self.arguments.new(given, self.max_payload) if journal is None else self.check(journal)
@@ -100,7 +102,7 @@ class Definition(msgspec.Struct, frozen=True):
         if writer is None:
             writer = Writer(storage, run_id, journal, self.clock)
             opening = answer or self._start(writer.session, metadata, journal is None)
-        files = self.files(storage, run_id, journal, writer.session)
+        files = files or self.files(storage, run_id, journal, writer.session)
         session = self.session(run_id, journal, writer, hold, opening, files)
         return Ready(self, session, metadata, storage.locate(run_id))
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from .aside import Aside
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
-from .journal import Journal
+from .journal import Journal, read
 from .kept import check_kept, home
 from .lease import acquire_blocking
 from .noted import at_cut, begun_in, commit_of, latest
@@ -154,15 +155,19 @@ class Files:
             WorkspaceError: Another run is at work in it, or the directory or the snapshot is not
                 there, or the journal does not say where the directory is.
         """
-        run_id, wanted, path = self._journal.run_id, self.last(), self._place()
-        if wanted is None or path is None or not path.is_dir():
-            raise WorkspaceError(f"run {run_id!r} has no directory here that could be put back.")
-        if snapshot is not None:
-            wanted = self._known(snapshot)
-        check_kept(self._storage, run_id, wanted, self._journal.entries, "put back")
+        run_id = self._journal.run_id
         hold = acquire_blocking(self._storage, run_id)
         occupied = None
         try:
+            self._journal = read(self._storage, run_id)  # as it stays while this holds the run
+            wanted, path = self.last(), self._place()
+            if wanted is None or path is None or not path.is_dir():
+                raise WorkspaceError(
+                    f"run {run_id!r} has no directory here that could be put back."
+                )
+            if snapshot is not None:
+                wanted = self._known(snapshot)
+            check_kept(self._storage, run_id, wanted, self._journal.entries, "put back")
             occupied = Occupied(path, run_id)
             number = self._journal.last_session + 1
             declared = self._declared or Workspace(str(path))
@@ -170,7 +175,7 @@ class Files:
             found = tree.take(wanted)
             changes = changes_between(self._snapshots, wanted, found)
             tree.put_back(wanted, head=self._journal.opening.source is not None)
-            return Restored(path, wanted, found, tuple(changes))
+            return Restored(path, wanted, found, tuple(changes), tree.aside or None)
         finally:
             if occupied is not None:
                 occupied.release()
@@ -199,20 +204,25 @@ class Restored(msgspec.Struct, frozen=True):
     """What `Files.restore` did.
 
     ``path`` is the directory, ``snapshot`` what it was put back to, ``kept`` the snapshot of what
-    was there, ``changes`` what differed, one line each (``M src/app.py``).
+    was there, ``changes`` what differed, one line each (``M src/app.py``). What
+    was in the way and is in no snapshot (too large, ignored) is in the directory ``aside.place``.
     """
 
     path: Path
     snapshot: str
     kept: str
     changes: tuple[str, ...]
+    aside: Aside | None = None
 
     def __str__(self) -> str:
         if self.kept == self.snapshot:
             return f"{self.path} was as recorded"
         lines = [f"{self.path} put back; {len(self.changes)} differed", *self.changes]
         again = f"run.workspace.restore({self.kept[:12]!r}) brings it back"
-        return "\n".join([*lines, f"what was there is snapshot {self.kept[:12]}: {again}"])
+        lines.append(f"what was there is snapshot {self.kept[:12]}: {again}")
+        if self.aside is not None:
+            lines.append(str(self.aside))
+        return "\n".join(lines)
 
     __repr__ = __str__
 

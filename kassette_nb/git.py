@@ -106,10 +106,10 @@ def directory(tree: Path) -> Path | None:
     if marker.is_dir():
         return marker if (marker / "HEAD").exists() else None
     try:
-        text = marker.read_text()
+        text = _read(marker) if marker.is_file() else ""
     except OSError:
         return None
-    if not text.startswith("gitdir:"):
+    if not text.startswith("gitdir:") or "\0" in text:
         return None
     found = (tree / text[len("gitdir:") :].strip()).resolve()
     return found if (found / "HEAD").exists() else None
@@ -125,13 +125,20 @@ def head(tree: Path) -> tuple[str | None, str | None]:
     place = directory(tree)
     if place is None:
         return None, None
-    text = (place / "HEAD").read_text().strip()
+    text = _read(place / "HEAD").strip()
     if not text.startswith("ref:"):
         return (text if _HEAD.match(text) else None), None
     ref = text[len("ref:") :].strip()
+    if "\0" in ref:
+        return None, None
     if ref == "refs/heads/.invalid":  # refs in a table, not in files
         return _asked(tree)
     return _resolved(common_directory(tree), ref), ref.removeprefix("refs/heads/")
+
+
+def _read(place: Path) -> str:
+    # A name in it need not be text; and where an agent wrote over it, nothing in it need be.
+    return os.fsdecode(place.read_bytes())
 
 
 def common_directory(tree: Path) -> Path:
@@ -140,18 +147,18 @@ def common_directory(tree: Path) -> Path:
     if place is None:
         raise WorkspaceError(f"{tree} is not the root of a git repository.")
     if (place / "commondir").exists():
-        return (place / (place / "commondir").read_text().strip()).resolve()
+        return (place / _read(place / "commondir").strip()).resolve()
     return place
 
 
 def _resolved(common: Path, ref: str) -> str | None:
     try:
-        found = (common / ref).read_text().strip()
+        found = _read(common / ref).strip()
         return found if _HEAD.match(found) else None
     except OSError:
         pass
     try:
-        lines = (common / "packed-refs").read_text(errors="replace").splitlines()
+        lines = _read(common / "packed-refs").splitlines()
     except OSError:
         return None
     return next((line[: line.index(" ")] for line in lines if line.endswith(f" {ref}")), None)
@@ -160,7 +167,7 @@ def _resolved(common: Path, ref: str) -> str | None:
 def _asked(tree: Path) -> tuple[str | None, str | None]:
     def ask(*args: str) -> str | None:
         try:
-            return call(*args, cwd=tree, what="read HEAD").decode().strip() or None
+            return os.fsdecode(call(*args, cwd=tree, what="read HEAD")).strip() or None
         except WorkspaceError:
             return None
 

@@ -23,6 +23,7 @@ class Told(msgspec.Struct, omit_defaults=True):
     replaced: str | None = None
     left_out: dict[str, str] = {}
     error: str | None = None
+    aside: str | None = None
 
 
 def commit_of(entry: AnyEntry) -> str | None:

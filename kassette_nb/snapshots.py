@@ -11,20 +11,20 @@ Source: gitattributes(5) for the precedence of ``info/attributes``; git-config(1
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 from msgspec import field
 
 from . import git, modes, repository
 from .errors import WorkspaceError
+from .indexes import inner_indexes
 
 #: Files larger than this (bytes) are left out of a snapshot, and named.
 MAX_FILE = 100 * 1024 * 1024
@@ -317,34 +317,6 @@ class Snapshots:
         for path, inner in extras.nested.items():
             self.restore(inner, directory / path, inner_indexes(indexes, path))
 
-    def put_back(self, now: str, commit: str, directory: Path, indexes: Path) -> None:
-        """Change a tree from the snapshot just taken of it to another one.
-
-        Nothing is lost: the present state is a snapshot, and a repository inside the tree that
-        the other one does not have is moved aside, into ``aside`` beside the snapshots.
-        """
-        ours, theirs = self.extras(now), self.extras(commit)
-        what = f"put {directory} back to snapshot {commit[:12]}"
-        for path in {*ours.nested} - {*theirs.nested}:
-            aside = self.home / "aside" / f"{secrets.token_hex(4)}-{Path(path).name}"
-            aside.parent.mkdir(exist_ok=True)
-            (directory / path).rename(aside)
-        for path in sorted({*ours.empty} - {*theirs.empty}, reverse=True):
-            with contextlib.suppress(OSError):
-                (directory / path).rmdir()
-        index = indexes / "root"
-        self.run("read-tree", "--reset", "-u", commit, tree=directory, index=index, what=what)
-        modes.give(directory, theirs.modes)
-        for path in theirs.empty:
-            (directory / path).mkdir(parents=True, exist_ok=True)
-        for path, inner in theirs.nested.items():
-            if path in ours.nested:
-                inside = inner_indexes(indexes, path)
-                self.put_back(ours.nested[path], inner, directory / path, inside)
-            else:
-                self.restore(inner, directory / path, inner_indexes(indexes, path))
-                self.give_repository(inner, directory / path, None)
-
     def move_head(self, tree: Path, extras: Extras) -> None:
         """Let a tree's own repository be at the commit and branch that a snapshot says."""
         known = self.refs(extras)
@@ -368,9 +340,9 @@ class Snapshots:
             self.give_repository(inner, directory / path, origin / path if origin else None)
 
 
-def inner_indexes(indexes: Path, path: str) -> Path:
-    """Return where the indexes of a repository inside the tree are."""
-    return indexes / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+def folders_of(path: str) -> list[str]:
+    """Return the directories that a path of a tree lies in, the outermost first."""
+    return [str(folder) for folder in PurePosixPath(path).parents][-2::-1]
 
 
 def _number(text: bytes) -> int | None:

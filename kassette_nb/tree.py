@@ -20,8 +20,10 @@ from pathlib import Path
 import msgspec
 
 from . import enclosing, git, modes, refs
+from .aside import Aside, put_back
 from .errors import WorkspaceError
-from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, inner_indexes
+from .indexes import inner_indexes
+from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, folders_of
 
 #: Paths handed to one call of git, so that no command line grows too long.
 BATCH = 500
@@ -77,6 +79,8 @@ class Tree:
         self._root: Path | None = None
         self._within: str | None = None
         self._rules: tuple[str, ...] = ()
+        #: What the last `put_back` moved out of its way.
+        self.aside: Aside | None = None
 
     def take(self, parent: str | None = None) -> str:
         """Take a snapshot: durable on return; the same commit as before where nothing changed.
@@ -95,12 +99,14 @@ class Tree:
             except BaseException as problem:
                 # The index may be ahead of the newest snapshot now: look at everything anew.
                 self._seen, self._tracked_at = False, None
-                if isinstance(problem, OSError):
+                if isinstance(problem, OSError | ValueError):  # a path may hold any byte
                     raise WorkspaceError(f"cannot keep {self.path}: {problem}") from None
                 raise
 
     def put_back(self, commit: str, *, head: bool = False) -> None:
         """Change the files to an earlier snapshot; what is there now is one already.
+
+        What no snapshot has and stands in the way is moved aside; see `aside`.
 
         Args:
             commit: The snapshot.
@@ -109,7 +115,8 @@ class Tree:
         with self._lock:
             assert self._commit is not None, "the present state is kept first"
             self._run("update-ref", f"refs/replaced/{self._commit}", self._commit)
-            self.snapshots.put_back(self._commit, commit, self.path, self._indexes)
+            self.aside = Aside(self.snapshots.home)
+            put_back(self.snapshots, self._commit, commit, self.path, self._indexes, self.aside)
             extras = self.snapshots.extras(commit)
             if head and extras.head is not None and git.directory(self.path) is not None:
                 self.snapshots.move_head(self.path, extras)
@@ -167,7 +174,8 @@ class Tree:
         changed, empty, nested = self._scan()
         left_out = self._extras.left_out
         written = self._written
-        if not self._seen or changed - left_out.keys() or left_out.keys() - changed:
+        # One that is left out is always listed, also when it is small enough by now.
+        if not self._seen or {path: self._unfit(path) for path in changed} != left_out:
             # Asked again, so that what is said of a tree does not depend on what it was before,
             # and because a directory in place of a file shows when the file is out of the index.
             for _ in range(ROUNDS):
@@ -237,7 +245,10 @@ class Tree:
 
     def _empty_below(self, path: str) -> list[str]:
         found = []
+        hidden = self.path / self._hidden if self._hidden is not None else None
         for folder, names, files in os.walk(self.path / path):
+            if hidden is not None and hidden.parent == Path(folder) and hidden.name in names:
+                names.remove(hidden.name)  # a directory that has nothing else counts as empty
             if ".git" in names or ".git" in files:
                 names.clear()
             elif not names and not files:
@@ -299,16 +310,21 @@ class Tree:
     def _update(self, changed: set[str]) -> dict[str, str]:
         """Bring the index up to date; return what is left out, with the reason."""
         left_out = {}
+        folders = {folder for path in changed for folder in folders_of(path)}
+        links = {folder for folder in folders if (self.path / folder).is_symlink()}
+        # Their directory became a link, and git refuses to look behind one.
+        gone = {path for path in changed if links and not links.isdisjoint(folders_of(path))}
         self._modes = {path: mode for path, mode in self._modes.items() if path not in changed}
-        for path in changed:
+        for path in changed - gone:
             reason = self._unfit(path)
             if reason is not None:
                 left_out[path] = reason
-        data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - left_out.keys()))
+        out = gone | left_out.keys()
+        data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - out))
         if data and not self._add_many(len(changed), data):
             self._run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", data=data)
-        if left_out:
-            data = b"".join(os.fsencode(path) + b"\0" for path in sorted(left_out))
+        if out:
+            data = b"".join(os.fsencode(path) + b"\0" for path in sorted(out))
             self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
         return left_out
 
@@ -369,24 +385,3 @@ class Tree:
         return self.snapshots.run(
             *args, tree=self.path, index=self._index, data=data, what=what, lenient=lenient
         )
-
-
-def fresh_indexes(home: Path, run_id: str, session: int) -> Path:
-    """Return the directory of a session's indexes, begun with those of the session before it.
-
-    A killed session may leave a half-written index, and even a git that is still at work on it,
-    so no session uses the directory of another.
-    """
-    folder = home / "index" / run_id
-    mine = folder / str(session)
-    if mine.exists():
-        return mine
-    older = sorted((int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit()), reverse=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    if older:
-        leftovers = shutil.ignore_patterns("*.lock")
-        with contextlib.suppress(OSError, shutil.Error):  # it only saves time
-            shutil.copytree(folder / str(older[0]), mine, ignore=leftovers)
-    for number in older[1:]:
-        shutil.rmtree(folder / str(number), ignore_errors=True)
-    return mine

@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr
 
 from .entries import AnyEntry, Note, Step
 from .errors import WorkspaceChangedError, WorkspaceError
+from .indexes import fresh_indexes
 from .journal import Journal
 from .kept import check_kept, home, kept_where
 from .noted import UNTOUCHING, Told, at_cut, bare, begun_in, died, latest, note
@@ -24,7 +25,7 @@ from .occupied import Occupied
 from .places import fence, fork_tree, make_tree, origin
 from .snapshots import MAX_FILE, Snapshots
 from .storage import Storage
-from .tree import Tree, fresh_indexes
+from .tree import Tree
 
 #: Changes that a message names one by one.
 NAMED = 12
@@ -43,9 +44,10 @@ class Workspace(msgspec.Struct, frozen=True):
 
     ``differs`` says what a session does that finds other files than its journal recorded:
     ``refuse`` (and say what differs), ``restore`` them (what was there is kept as a snapshot, which
-    a note in the journal names), or ``keep`` what is there and record it. By default, None, it
-    refuses; except in a fork's own directory, where nobody else works, after a session that died:
-    there half a step is what differs, and the files are restored.
+    a note in the journal names, with the directory that what no snapshot has was moved to), or
+    ``keep`` what is there and record it. By default, None, it refuses; except in a fork's own
+    directory, where nobody else works, after a session that died: there half a step is what
+    differs, and the files are restored.
     """
 
     path: str | os.PathLike[str]
@@ -123,8 +125,8 @@ class Recorder:
             return []
         try:
             entry.workspace = self._tree.take()
-        except WorkspaceError as problem:
-            return [note(Told(error=str(problem)), entry.step_id)]
+        except Exception as problem:
+            return [note(Told(error=str(problem) or repr(problem)), entry.step_id)]
         left_out = self._tree.left_out
         new = {path: why for path, why in left_out.items() if self._told.get(path) != why}
         self._told.update(new)
@@ -221,7 +223,8 @@ def _settled(
     if found == recorded and replaced is None and not moved:
         return None
     path, within = (None, None) if forked else (str(tree.path), tree.within)
-    return note(Told(found, path, within, replaced, tree.left_out))
+    aside = str(tree.aside.place) if tree.aside else None
+    return note(Told(found, path, within, replaced, tree.left_out, aside=aside))
 
 
 def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, session: int) -> Tree:
@@ -234,11 +237,12 @@ def watch(storage: Storage, run_id: str, path: Path, workspace: Workspace, sessi
         place = Path(storage.place).resolve()
         if place.is_relative_to(path.resolve()) and place != path.resolve():
             hidden = place.relative_to(path.resolve())
+    indexes = fresh_indexes(snapshots.home, run_id, session)
     return Tree(
         path,
         snapshots,
-        fresh_indexes(snapshots.home, run_id, session),
-        f"{name}/{session}",
+        indexes,
+        f"{name}/{indexes.name}",  # what a killed git leaves locked is the ref of nobody else
         ignored=workspace.ignored,
         max_file=workspace.max_file,
         hidden=hidden,
@@ -260,10 +264,11 @@ def _differs(
     run_id: str, tree: Tree, restore: bool, recorded: str, found: str, forked: bool
 ) -> str:
     """Return the snapshot to go on from: the recorded one, put back where it may be."""
-    snapshots = tree.snapshots
+    snapshots, told = tree.snapshots, ""
     if restore:
         tree.put_back(recorded, head=forked)
         found = tree.take()
+        told = f" ({tree.aside})" if tree.aside else ""
     changes = changes_between(snapshots, recorded, found)
     if not changes:
         return recorded  # left-out or ignored files alone
@@ -271,7 +276,7 @@ def _differs(
     more = f"\n  and {len(changes) - NAMED} more" if len(changes) > NAMED else ""
     raise WorkspaceChangedError(
         f"run {run_id!r}: the files in {tree.path} are not what was recorded last "
-        f"({len(changes)} differ); nothing was executed.\n{shown}{more}\n"
+        f"({len(changes)} differ); nothing was executed{told}.\n{shown}{more}\n"
         "Put them back with run.workspace.restore() or Workspace(…, differs='restore') (what is "
         f"there now is kept as snapshot {found[:12]}), or go on from what is there with "
         "Workspace(…, differs='keep').",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import random
@@ -18,6 +19,7 @@ from kassette_nb.files import Files
 from kassette_nb.kept import home
 from kassette_nb.occupied import Occupied
 from kassette_nb.snapshots import Snapshots
+from kassette_nb.tree import Tree
 from tests import trees
 from tests.trees import git, picture
 
@@ -216,11 +218,39 @@ def test_what_is_not_kept_is_named(tmp_path: Path, tree: Path) -> None:
     assert (run.workspace.checkout("write", tmp_path / "all") / "cache" / "x").exists()
 
 
+def test_a_file_that_is_small_enough_by_now_is_kept(tmp_path: Path, tree: Path) -> None:
+    (tree / "big.bin").write_bytes(b"0" * 2_000)
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=kb.Workspace(tree, max_file=1000))
+    async def shrinking(ctx):
+        await ctx.step("one", lambda: 1)
+        await ctx.step("shrink", lambda: (ctx.workspace / "big.bin").write_bytes(b"small"))
+        await ctx.step("two", lambda: 2)
+
+    shrinking.start_sync(run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    assert [str(change) for change in run.workspace.changes("one", "shrink")] == ["A big.bin"]
+    assert (directory(run.fork(at="two")) / "big.bin").read_bytes() == b"small"
+
+
 def test_journals_inside_the_tree_are_not_part_of_it(tmp_path: Path, tree: Path) -> None:
     wf = counter(tree / "a [strange] name", tree)
     wf.start_sync(1, run_id="run")
     out = kb.open(wf.storage)["run"].workspace.checkout("write", tmp_path / "out")
     assert sorted(p.name for p in out.iterdir()) == ["0.txt", "a.txt"]
+
+
+def test_journals_two_levels_inside_the_tree_are_not_part_of_it(tmp_path: Path, tree: Path) -> None:
+    (tree / "data").mkdir()
+    (tree / "new" / "hollow").mkdir(parents=True)
+    wf = counter(tree / "data" / "store", tree)
+    wf.start_sync(1, True, run_id="run")
+    run = kb.open(wf.storage)["run"]
+    kept = Snapshots(home(wf.storage)).extras(run.workspace.commit("write"))
+    assert kept.empty == ("data", "new/hollow")
+    made = directory(run.fork(at="write"))
+    assert [*(made / "data").iterdir()] == []
+    assert wf.resume_sync("run", "go-on", True).status == "success"
 
 
 def test_a_step_whose_files_could_not_be_kept_is_recorded_and_no_fork_point(
@@ -249,6 +279,57 @@ def test_a_step_whose_files_could_not_be_kept_is_recorded_and_no_fork_point(
     assert sorted(p.name for p in (tmp_path / "store").iterdir()) == listed
     assert directory(run.fork(at="act#2")).is_dir()
     assert directory(run.fork(at="act#4")).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".git", b"\xff\xfe binary"),
+        (".git", b"gitdir: \xff\0"),
+        (".git/HEAD", b"\xff\xfe binary"),
+        (".git/HEAD", b"ref: refs/heads/\xff"),
+        (".git/HEAD", b"ref: \0"),
+        (".git/commondir", b"\0"),
+    ],
+)
+def test_a_step_that_writes_anything_where_git_keeps_its_own_is_recorded(
+    tmp_path: Path, tree: Path, name: str, content: bytes
+) -> None:
+    ran = 0
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def work(ctx):
+        def act() -> None:
+            nonlocal ran
+            ran += 1
+            place = ctx.workspace / "sub" / name
+            place.parent.mkdir(parents=True)
+            if place.name != ".git":
+                (place.parent / "HEAD").write_text("ref: refs/heads/main\n")
+            place.write_bytes(content)
+
+        await ctx.step("act", act)
+        await ctx.suspend("go-on")
+
+    assert work.start_sync(run_id="run").status == "suspended"
+    assert kb.open(tmp_path / "store")["run"]["act"].entry["stepId"] == "act"
+    with contextlib.suppress(kb.errors.WorkspaceError):
+        assert work.resume_sync("run", "go-on", True).status == "success"
+    assert ran == 1
+
+
+def test_a_step_is_recorded_whatever_goes_wrong_with_its_files(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def work(ctx):
+        def fail(*_: object) -> None:
+            raise RecursionError
+
+        await ctx.step("act", lambda: monkeypatch.setattr(Tree, "_take", fail))
+
+    assert work.start_sync(run_id="run").status == "success"
+    assert b"RecursionError()" in kb.open(tmp_path / "store")["run"].journal.data
 
 
 def test_bad_workspaces_are_refused_before_anything_runs(
@@ -400,6 +481,25 @@ def test_a_snapshot_that_failed_half_way_is_made_up_for_by_the_next(
     assert sorted(p.name for p in out.iterdir()) == ["0.txt", "1.txt", "a.txt"]
 
 
+def test_what_a_killed_git_left_locked_stops_no_later_session(tmp_path: Path, tree: Path) -> None:
+    wf = counter(tmp_path / "store", tree)
+    wf.start_sync(1, True, run_id="run")
+    kept = home(wf.storage)
+    (tree / "new.txt").write_text("new\n")
+    # It dies before its first line, so the next one has its number.
+    with pytest.raises(kb.errors.WorkspaceChangedError):
+        wf.resume_sync("run", "go-on", True)
+    left = [place for place in (kept / "index" / "run").iterdir() if place.name.startswith("2")]
+    refs = list((kept / "snapshots.git" / "refs" / "runs" / "run").iterdir())
+    for place in [*left, *refs]:
+        (place / "root.lock" if place.is_dir() else place.with_name(f"{place.name}.lock")).touch()
+    assert left
+    wf = counter(tmp_path / "store", tree, differs="keep")
+    assert wf.resume_sync("run", "go-on", True).status == "success"
+    assert b'"error"' not in kb.open(wf.storage)["run"].journal.data
+    assert len(list((kept / "index" / "run").iterdir())) <= 2
+
+
 def test_an_ignored_file_that_git_tracks_is_kept_also_when_it_comes_back(tmp_path: Path) -> None:
     trees.sample(tmp_path / "tree")
 
@@ -415,6 +515,30 @@ def test_an_ignored_file_that_git_tracks_is_kept_also_when_it_comes_back(tmp_pat
     assert [str(c) for c in files.changes(None, "delete")] == ["D kept.log"]
     assert [str(c) for c in files.changes("delete", "write")] == ["A kept.log"]
     assert [str(c) for c in files.changes("write", "change")] == ["M kept.log"]
+
+
+def test_a_directory_that_became_a_link_is_kept_as_one(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for place in (tree / "deep", tmp_path / "other"):
+        place.mkdir(parents=True)
+        (place / "x").write_text(place.name)
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree)
+    async def linking(ctx):
+        def link() -> None:
+            (ctx.workspace / "deep" / "x").unlink()
+            (ctx.workspace / "deep").rmdir()
+            (ctx.workspace / "deep").symlink_to(tmp_path / "other")
+
+        await ctx.step("link", link)
+        await ctx.step("two", lambda: 2)
+
+    linking.start_sync(run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    assert [str(c) for c in run.workspace.changes(None, "link")] == ["A deep", "D deep/x"]
+    made = directory(run.fork(at="two"))
+    assert os.readlink(made / "deep") == str(tmp_path / "other")
+    assert (tmp_path / "other" / "x").read_text() == "other"
 
 
 def test_two_runs_are_never_at_work_in_one_directory(tmp_path: Path) -> None:
