@@ -47,6 +47,10 @@ class Unsettled(Protocol):
         """Take note that the workflow is over and reads no further; close the connection."""
         ...
 
+    def give_up(self) -> None:
+        """Record its failure, if it has failed: whoever made it cannot try again."""
+        ...
+
     def abandon(self) -> None:
         """Take note that nobody will read the rest: the session ends."""
         ...
@@ -97,12 +101,17 @@ class ModelCalls:
     def settle(self, branch: Branch, asked: str) -> None:
         """Settle what a branch, or a finished one on it, left behind.
 
+        What another task got as a failure, and is done, may be why the branch acts now: it stands
+        before that.
+
         Raises:
             KassetteError: See `Unsettled.settle`.
         """
         for call in list(self._unsettled):
             if call.ordered and (call.branch is branch or _finished(call.branch, branch.path)):
                 call.settle(asked)
+            elif not call.ordered and isinstance(call.caller, asyncio.Task) and call.caller.done():
+                call.give_up()
 
     async def leave(self) -> None:
         """Close the streams that the workflow has left open: what came of them becomes a note."""

@@ -258,9 +258,7 @@ class ModelCall:
                     run_id=self._session.run_id,
                 )
             self._session.models.remove(self)
-            if self._state in ("failed", "redirected"):
-                self._state = "settled"
-                self._session.record_now(self._entry(error=self._failure))
+            self.give_up()
 
     async def leave(self) -> None:
         """Close a stream that the workflow has left open."""
@@ -273,13 +271,20 @@ class ModelCall:
                 if closing is not None:
                     await closing
 
+    def give_up(self) -> None:
+        """See `Unsettled.give_up`."""
+        with self._lock:
+            if self._state in ("failed", "redirected"):
+                self._state = "settled"
+                self._session.models.remove(self)
+                self._session.record_now(self._entry(error=self._failure))
+
     def abandon(self) -> None:
         """Settle a call of another task before the session ends."""
         with self._lock:
             if self._state == "streaming":
                 self._incomplete("nobody read it to its end before the run's session ended")
-            elif self._state in ("failed", "redirected"):
-                self.settle("the end of the session")
+            self.give_up()
             self._session.models.remove(self)
 
     def _record(self) -> Written:
