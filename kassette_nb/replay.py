@@ -12,7 +12,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from .entries import AnyEntry, Foreign, Intent, Resume, Start, Step, Suspend
+import msgspec
+
+from .entries import UNHEARD, AnyEntry, Foreign, Intent, Note, Payload, Resume, Start, Step, Suspend
 from .errors import JournalValueError, ReplayMismatchError
 from .state import BUDGET, Events
 
@@ -60,6 +62,8 @@ class Cursor:
         self._unasked: dict[str, None] = {}
         #: How often each of them has been asked for, by what is common to interchangeable ones.
         self._asked: dict[str, int] = {}
+        #: Those that their callers gave up, and after how many seconds of their session.
+        self.unheard: dict[str, float] = {}
         self._events = Events()
         self._root = _Branch()
         self._branches: dict[str, _Branch] = {"": self._root}
@@ -96,6 +100,8 @@ class Cursor:
                     self.keys.setdefault(entry.idempotency_key, entry)
                 if entry.offset >= scope_from:
                     self.intents[entry.step_id] = entry
+            elif isinstance(entry, Note) and entry.kind == UNHEARD and entry.step_id:
+                self.unheard[entry.step_id] = _after(entry.data)
         for branch in self._branches.values():
             branch.order = list(branch.ids)
 
@@ -291,6 +297,17 @@ def refuse_foreign(run_id: str, lines: Iterable[AnyEntry]) -> None:
                 asked="replay",
                 recorded=entry.type,
             )
+
+
+def _after(data: Payload) -> float:
+    try:
+        return max(0.0, msgspec.json.decode(data, type=_Unheard).after)  # type: ignore[arg-type]
+    except (msgspec.DecodeError, TypeError):  # somebody else's note
+        return 0.0
+
+
+class _Unheard(msgspec.Struct):
+    after: float = 0.0
 
 
 def _paths(branch: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ import msgspec
 from .. import values
 from ..branch import Branch
 from ..clock import stamp_now
-from ..entries import INCOMPLETE, ErrorInfo, Note, Step
+from ..entries import INCOMPLETE, UNHEARD, ErrorInfo, Note, Step
 from ..errors import ConcurrentUseError, InterruptedRunError, KassetteError, SessionStopped
 from ..session import Session
 from .assemble import body_of
@@ -98,6 +98,7 @@ class ModelCall:
         self._target = ""
         self._failure = ErrorInfo(name="", message="")
         self._why = ""
+        self._heard = 0.0
         self._answer = Answer(200, {}, [])
         self._ending = Ending("")
         #: What the reader reads, once the answer comes in pieces.
@@ -130,6 +131,18 @@ class ModelCall:
             self.attempt += 1
         self._state, self._target = "asked", ""
         self._began = time.perf_counter()
+
+    def gave_up(self) -> None:
+        """See `Unsettled.gave_up`."""
+        if self.caller is None:
+            return
+        self.caller = None
+        self._heard = time.monotonic() - self._session.began
+        self._session.models.gave_up(self)
+
+    def tell_unheard(self) -> None:
+        """See `Unsettled.tell_unheard`."""
+        self._note(UNHEARD, {"after": round(self._heard, 3)})
 
     # ------------------------------------------------------------------- what comes back
 
