@@ -83,6 +83,8 @@ class ModelCalls:
         self._awaited: dict[Unsettled, tuple[asyncio.Task[Any], int]] = {}
         #: Those whose callers have given up, until the workflow goes on.
         self._unheard: list[Unsettled] = []
+        #: How many replayed calls wait for their callers to give up again.
+        self.unheard = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         #: The failure that was handed back last, by who asked: an SDK that tries again gets the
         #: same one.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,11 +17,17 @@ import pytest
 import kassette_nb as kb
 from kassette_nb import kassette
 from kassette_nb.llm import turn
-from tests.llm.loopback import kinds
+from tests.llm.loopback import kinds, lines
 
 URL = "https://api.example/v1/chat/completions"
 ANSWER = {"model": "m", "choices": []}
 REFUSAL = {"error": {"message": "no"}}
+
+
+def without(storage: kb.Storage, run_id: str, step_id: str) -> bytes:
+    """The journal of a run as if it had been killed at its end, before a call was answered."""
+    kept = [line for line in lines(storage, run_id)[:-1] if line.get("stepId") != step_id]
+    return b"".join(json.dumps({**k, "offset": n}).encode() + b"\n" for n, k in enumerate(kept))
 
 
 def refusing_first() -> Callable[[httpx.Request], httpx.Response]:
@@ -234,3 +242,42 @@ def test_a_retry_waits_for_what_was_given_up_when_the_step_failed() -> None:
     fails.clear()
     again = asyncio.run(talk.retry("r"))
     assert asyncio.run(talk.start(run_id=again)).result == 200
+
+
+def test_a_verification_tells_of_a_changed_request_that_the_workflow_waits_for_at_once() -> None:
+    client = async_client(slow_first)
+    texts = ["one", "two"]
+
+    @kassette(storage=kb.MemoryStorage())
+    async def talk(ctx: kb.Context) -> None:
+        await asyncio.gather(*[ask(client, text) for text in texts])
+        await ctx.step("then", lambda: 1)
+
+    asyncio.run(talk.start(run_id="r"))
+    texts[0] = "another"
+    began = time.monotonic()
+    found = asyncio.run(talk.verify("r"))
+    assert "most like it" in str(found.divergence)
+    assert time.monotonic() - began < turn.PATIENCE / 3
+
+
+def test_a_verification_waits_for_a_workflow_that_takes_its_time_and_gets_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turn, "QUIET", 0.1)
+    client = async_client(slow_first)
+    storage = kb.MemoryStorage()
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> int:
+        beside = asyncio.create_task(ask(client, "slow"))
+        for number in range(4):
+            await asyncio.sleep(0.05)
+            time.sleep(0.2)  # noqa: ASYNC251  # it blocks the loop
+            await ctx.step(f"step-{number}", lambda: 1)
+        return await beside
+
+    asyncio.run(talk.start(run_id="r"))
+    asked = next(i for i in kinds(storage, "r") if i.startswith("llm@"))
+    storage.create("cut", without(storage, "r", asked))
+    assert asyncio.run(talk.verify("cut")).next == f"model call {asked!r}"
