@@ -125,10 +125,12 @@ class Intent(Entry, tag="intent", kw_only=True):
 
 #: The kind of a `Note` about a model call that broke off: it is paid for, and no answer.
 INCOMPLETE = "incomplete"
+#: The kind of a `Note` about a model call whose caller had given up when the workflow went on.
+UNHEARD = "unheard"
 
 
 class Note(Entry, tag="note", kw_only=True):
-    """Something worth seeing that replay skips."""
+    """Something worth seeing that replay skips, unless it is of the kind `UNHEARD`."""
 
     kind: str
     step_id: str | None = None

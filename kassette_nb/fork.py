@@ -13,6 +13,7 @@ from . import answers, imported, kept, noted, places, state, values
 from .clock import SystemClock, stamp_now
 from .cut import behind_question, fields_of, prefix, refused
 from .entries import (
+    UNHEARD,
     Failure,
     Intent,
     Note,
@@ -197,10 +198,7 @@ def retry(storage: Storage, run_id: str) -> str:
             source, f"no step of it failed, its own code raised {ending.error.name}; {how}"
         )
     aside = _set_aside(source, failed)
-    lines = [
-        _noted(source, number) if number in aside else source.line(number)
-        for number in range(ending.offset)
-    ]
+    lines = [_noted(source, n) if n in aside else source.line(n) for n in range(ending.offset)]
     lines[0] = _opening(source, ending.offset, source.opening.label, True, {})
     return _publish(storage, run_id, lines, None, own_scope=False)
 
@@ -218,6 +216,8 @@ def _set_aside(source: Journal, failed: Step) -> set[int]:
             step_id = events.resumed(entry)
         elif isinstance(entry, Step | Intent):
             step_id = entry.step_id
+        elif isinstance(entry, Note) and entry.kind == UNHEARD:  # perhaps for this failure
+            step_id = str(entry.step_id)
         else:
             continue
         if isinstance(entry, Suspend | Resume) and entry.event_name == BUDGET:
@@ -232,22 +232,20 @@ def _set_aside(source: Journal, failed: Step) -> set[int]:
         sibling = isinstance(entry, Step) and (
             entry.parallel or ("@" in step_id and entry is not failed)
         )
-        behind = step_id.rpartition("/")[0] in above and not sibling
-        if own or behind:
+        if own or (step_id.rpartition("/")[0] in above and not sibling):
             found.add(entry.offset)
     return found
 
 
 def _noted(source: Journal, number: int) -> bytes:
     entry = source.entries[number]
-    old = source.line(number).rstrip(b"\n")
     note = Note(
         session=entry.session,
         offset=entry.offset,
         timestamp=entry.timestamp,
         kind="retried",
         step_id=getattr(entry, "step_id", None),
-        data=Raw(old),
+        data=Raw(source.line(number).rstrip(b"\n")),
     )
     return encode(note)
 

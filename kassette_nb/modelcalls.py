@@ -8,7 +8,8 @@ is its next attempt, and whatever comes instead settles it first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from .branch import Branch
@@ -47,6 +48,18 @@ class Unsettled(Protocol):
         """Take note that the workflow is over and reads no further; close the connection."""
         ...
 
+    def give_up(self) -> None:
+        """Record its failure, if it has failed: whoever made it cannot try again."""
+        ...
+
+    def gave_up(self) -> None:
+        """Take note that its caller was cancelled; nobody makes it any more."""
+        ...
+
+    def tell_unheard(self) -> None:
+        """Record that its caller had given up before the workflow went on."""
+        ...
+
     def abandon(self) -> None:
         """Take note that nobody will read the rest: the session ends."""
         ...
@@ -66,13 +79,19 @@ class ModelCalls:
         #: The session's own loop, once it runs.
         self.loop: asyncio.AbstractEventLoop | None = None
         self._unsettled: list[Unsettled] = []
+        #: Those that a task waits for, with how often it had been cancelled before.
+        self._awaited: dict[Unsettled, tuple[asyncio.Task[Any], int]] = {}
+        #: Those whose callers have given up, until the workflow goes on.
+        self._unheard: list[Unsettled] = []
+        #: How many replayed calls wait for their callers to give up again.
+        self.unheard = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         #: The failure that was handed back last, by who asked: an SDK that tries again gets the
         #: same one.
         self.failures: dict[object, tuple[Any, int, Any]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._unsettled)
+        return bool(self._unsettled or self._unheard or self._awaited)
 
     def add(self, call: Unsettled) -> None:
         """Keep a call until it is settled."""
@@ -83,6 +102,30 @@ class ModelCalls:
         """Forget a call: it is settled."""
         if call in self._unsettled:
             self._unsettled.remove(call)
+
+    @contextmanager
+    def awaited(self, call: Unsettled) -> Iterator[None]:
+        """Let a call be known while the task that made it waits for its answer."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._awaited[call] = task, task.cancelling()
+        try:
+            yield
+        finally:
+            del self._awaited[call]
+
+    def gave_up(self, call: Unsettled) -> None:
+        """Take note that the caller of a call was cancelled while the session goes on.
+
+        It counts when the workflow goes on without the answer: where it is interrupted instead,
+        and begins anew, the answer may be in time.
+        """
+        self._unheard.append(call)
+
+    def _tell_unheard(self, of: Callable[[Unsettled], bool]) -> None:
+        for call in [call for call in self._unheard if of(call)]:
+            self._unheard.remove(call)
+            call.tell_unheard()
 
     def again(self, caller: object, request: Any) -> Unsettled | None:
         """Return the call whose next attempt this request is, if there is one."""
@@ -97,12 +140,22 @@ class ModelCalls:
     def settle(self, branch: Branch, asked: str) -> None:
         """Settle what a branch, or a finished one on it, left behind.
 
+        What another task got as a failure, and is done, may be why the branch acts now: it stands
+        before that.
+
         Raises:
             KassetteError: See `Unsettled.settle`.
         """
         for call in list(self._unsettled):
             if call.ordered and (call.branch is branch or _finished(call.branch, branch.path)):
                 call.settle(asked)
+            elif not call.ordered and isinstance(call.caller, asyncio.Task) and call.caller.done():
+                call.give_up()
+        for waiting, (task, count) in self._awaited.items():
+            if task.cancelling() > count and waiting.branch.closed is None:
+                waiting.gave_up()  # it hears of it at its next turn
+        path = branch.path
+        self._tell_unheard(lambda c: c.branch is branch or _finished(c.branch, path))
 
     async def leave(self) -> None:
         """Close the streams that the workflow has left open: what came of them becomes a note."""
@@ -130,6 +183,7 @@ class ModelCalls:
                 last = call
             else:
                 call.abandon()
+        self._tell_unheard(lambda _: True)
         return last
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -13,7 +13,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
-from .entries import AnyEntry, Foreign, Intent, Resume, Start, Step, Suspend
+import msgspec
+
+from .entries import UNHEARD, AnyEntry, Foreign, Intent, Note, Payload, Resume, Start, Step, Suspend
 from .errors import JournalValueError, ReplayMismatchError
 from .state import BUDGET, Events
 
@@ -59,10 +61,12 @@ class Cursor:
     def __init__(self, run_id: str, lines: list[AnyEntry]) -> None:
         self.run_id = run_id
         self.steps: dict[str, Step] = {}
-        #: Recorded model calls outside the order of branches that nobody has asked for yet, by
-        #: what is common to interchangeable ones.
-        self._calls: dict[str, list[str]] = {}
-        self._made: set[str] = set()
+        #: Recorded model calls outside the order of branches that nobody has asked for yet.
+        self._unasked: dict[str, None] = {}
+        #: How often each of them has been asked for, by what is common to interchangeable ones.
+        self._asked: dict[str, int] = {}
+        #: Those that their callers gave up, and after how many seconds of their session.
+        self.unheard: dict[str, float] = {}
         self._events = Events()
         self._root = _Branch()
         self._branches: dict[str, _Branch] = {"": self._root}
@@ -99,6 +103,8 @@ class Cursor:
                     self.keys.setdefault(entry.idempotency_key, entry)
                 if entry.offset >= scope_from:
                     self.intents[entry.step_id] = entry
+            elif isinstance(entry, Note) and entry.kind == UNHEARD and entry.step_id:
+                self.unheard[entry.step_id] = _after(entry.data)
         for branch in self._branches.values():
             branch.order = list(branch.ids)
 
@@ -202,28 +208,23 @@ class Cursor:
     def match(self, branch: str, digest: str) -> tuple[str, Step | None]:
         """Return the id of a model call made outside the order of a branch, and what is recorded.
 
-        Requests that are the same are interchangeable: whoever asks first gets what was recorded
-        first.
+        Requests that are the same are interchangeable, and told apart by who asked first: not by
+        who was answered first, as they stand in the journal. A failure is recorded only when the
+        workflow has to do with it, and whoever asked first may wait longest.
 
         Args:
             branch: The path of the branch.
             digest: The start of the request's hash.
         """
         stem = f"{branch}/llm@{digest}" if branch else f"llm@{digest}"
-        waiting = self._calls.get(stem)
-        if waiting:
-            step_id = waiting.pop(0)
-            return step_id, self.steps[step_id]
-        count, step_id = 1, stem
-        while step_id in self.steps or step_id in self._made:
-            count += 1
-            step_id = f"{stem}#{count}"
-        self._made.add(step_id)
-        return step_id, None
+        count = self._asked[stem] = self._asked.get(stem, 0) + 1
+        step_id = stem if count == 1 else f"{stem}#{count}"
+        self._unasked.pop(step_id, None)
+        return step_id, self.steps.get(step_id)
 
     def unasked(self) -> list[str]:
         """Return the recorded model calls outside any order that the code has not asked for."""
-        return [step_id for waiting in self._calls.values() for step_id in waiting]
+        return list(self._unasked)
 
     def end(self, branch: str, asked: str) -> None:
         """Check that nothing recorded on this one branch is left over.
@@ -243,9 +244,7 @@ class Cursor:
 
     def _note(self, step_id: str, offset: int, kind: str) -> None:
         if "@" in step_id:  # a model call matched by its request, outside the order of branches
-            path, _, digest = step_id.rpartition("@")
-            stem = f"{path}@{digest.partition('#')[0]}"
-            self._calls.setdefault(stem, []).append(step_id)
+            self._unasked[step_id] = None
             return
         branch = ""
         parts = step_id.split("/")
@@ -301,6 +300,17 @@ def refuse_foreign(run_id: str, lines: Iterable[AnyEntry]) -> None:
                 asked="replay",
                 recorded=entry.type,
             )
+
+
+def _after(data: Payload) -> float:
+    try:
+        return max(0.0, msgspec.json.decode(data, type=_Unheard).after)  # type: ignore[arg-type]
+    except (msgspec.DecodeError, TypeError):  # somebody else's note
+        return 0.0
+
+
+class _Unheard(msgspec.Struct):
+    after: float = 0.0
 
 
 def _paths(branch: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,8 @@ class Session(Recording):
         self._branches: dict[str, Branch] = {}
         self._task: asyncio.Task[Ending] | None = None
         self._caller: asyncio.Task[Any] | None = None
+        #: When it began, on the monotonic clock.
+        self.began = time.monotonic()
         self._cancels = 0
         #: What every call raises, once the session has begun to end.
         self.closed: BaseException | None = None

@@ -17,7 +17,7 @@ import msgspec
 from .. import values
 from ..branch import Branch
 from ..clock import stamp_now
-from ..entries import INCOMPLETE, ErrorInfo, Note, Step
+from ..entries import INCOMPLETE, UNHEARD, ErrorInfo, Note, Step
 from ..errors import ConcurrentUseError, InterruptedRunError, KassetteError, SessionStopped
 from ..session import Session
 from .assemble import body_of
@@ -98,6 +98,7 @@ class ModelCall:
         self._target = ""
         self._failure = ErrorInfo(name="", message="")
         self._why = ""
+        self._heard = 0.0
         self._answer = Answer(200, {}, [])
         self._ending = Ending("")
         #: What the reader reads, once the answer comes in pieces.
@@ -130,6 +131,18 @@ class ModelCall:
             self.attempt += 1
         self._state, self._target = "asked", ""
         self._began = time.perf_counter()
+
+    def gave_up(self) -> None:
+        """See `Unsettled.gave_up`."""
+        if self.caller is None:
+            return
+        self.caller = None
+        self._heard = time.monotonic() - self._session.began
+        self._session.models.gave_up(self)
+
+    def tell_unheard(self) -> None:
+        """See `Unsettled.tell_unheard`."""
+        self._note(UNHEARD, {"after": round(self._heard, 3)})
 
     # ------------------------------------------------------------------- what comes back
 
@@ -258,9 +271,7 @@ class ModelCall:
                     run_id=self._session.run_id,
                 )
             self._session.models.remove(self)
-            if self._state in ("failed", "redirected"):
-                self._state = "settled"
-                self._session.record_now(self._entry(error=self._failure))
+            self.give_up()
 
     async def leave(self) -> None:
         """Close a stream that the workflow has left open."""
@@ -273,13 +284,20 @@ class ModelCall:
                 if closing is not None:
                     await closing
 
+    def give_up(self) -> None:
+        """See `Unsettled.give_up`."""
+        with self._lock:
+            if self._state in ("failed", "redirected"):
+                self._state = "settled"
+                self._session.models.remove(self)
+                self._session.record_now(self._entry(error=self._failure))
+
     def abandon(self) -> None:
         """Settle a call of another task before the session ends."""
         with self._lock:
             if self._state == "streaming":
                 self._incomplete("nobody read it to its end before the run's session ended")
-            elif self._state in ("failed", "redirected"):
-                self.settle("the end of the session")
+            self.give_up()
             self._session.models.remove(self)
 
     def _record(self) -> Written:

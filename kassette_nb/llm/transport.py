@@ -20,7 +20,7 @@ from .inside import Inside
 from .request import Request, request_of, without_keys
 from .spending import looks_like_a_model
 from .streams import AsyncStream, stream_class
-from .turn import beside, in_order, is_in_order, turn_comes, turn_waits
+from .turn import beside, goes_on, in_order, is_in_order, nobody_hears, turn_comes, turn_waits
 from .wire import is_stream, recorded_answer
 
 Wanted = Callable[[Request], bool]
@@ -178,6 +178,8 @@ class AsyncRecorder(Recorder):
         session.enter()
         try:
             found = beside(here, asked, waits=home)
+            if home and found.step_id in session.cursor.unheard:
+                await nobody_hears(found.step_id, here)
             if isinstance(found, Step):
                 return await self._made(request, found)
             if not found.attempt:
@@ -187,9 +189,12 @@ class AsyncRecorder(Recorder):
             # Whoever asked may be cancelled; what is paid for is recorded all the same.
             task = session.models.spawn(self._made(request, found))
             try:
-                return await asyncio.shield(task)
+                with session.models.awaited(found):
+                    return await asyncio.shield(task)
             except asyncio.CancelledError:
                 task.add_done_callback(_close_orphan)
+                if goes_on(here):
+                    found.gave_up()
                 raise
         finally:
             session.leave()

@@ -25,7 +25,12 @@ from .request import SHORT_DIGEST, Request, difference, recorded_request, unlike
 
 #: Seconds that a call beside the branch waits for the branch to have replayed what it recorded.
 PATIENCE = 30.0
+#: The same where nothing may go live, so that replaying is all that the branch can do: since it
+#: last did. Counted in pauses, since work that blocks the loop lets no time pass for the branch.
+QUIET = 2.0
 _PAUSE = 0.002
+#: Seconds for which a call is waited for to be given up longer than it took at first.
+GRACE = 5.0
 #: So many recorded requests are compared with one that is new.
 CANDIDATES = 50
 
@@ -122,11 +127,53 @@ def turn_waits(call: ModelCall, here: Scope) -> None:
     _go_live(call, here)
 
 
+def goes_on(here: Scope) -> bool:
+    """Tell whether a caller that is cancelled is so by the workflow's code, which goes on."""
+    session, branch = _of(here)
+    ending = session.closed or branch.closed or session.abandoned
+    return not ending and session.models.accepts
+
+
+async def nobody_hears(step_id: str, here: Scope) -> None:
+    """Wait until whoever asks gives up, as it did when the call was recorded.
+
+    What a workflow does without an answer it must do again, although the answer is there now.
+
+    Raises:
+        ReplayMismatchError: It does not, long after it did.
+    """
+    session, branch = _of(here)
+    # A limit of the code's may count from any moment since its beginning.
+    until = time.monotonic() + session.cursor.unheard[step_id] + GRACE
+    session.models.unheard += 1
+    try:
+        while time.monotonic() < until:
+            await asyncio.sleep(_PAUSE * 10)
+            _refuse_closed(session, branch)
+    finally:
+        session.models.unheard -= 1
+    raise ReplayMismatchError(
+        f"run {session.run_id!r}: the code waits for the answer of model call {step_id!r}, but its "
+        "caller was cancelled (by a time limit, say) before the answer came, and the workflow went "
+        "on without it. The code has changed since, or something from outside had stopped it. Put "
+        "the limit back, or fork the run before that and go on with the new code.",
+        run_id=session.run_id,
+        offset=None,
+        asked=f"the answer of model call {step_id!r}",
+        recorded="that its caller gave up",
+    )
+
+
 def _pauses(call: ModelCall, here: Scope) -> Iterator[float]:
     session, branch = _of(here)
-    until = time.monotonic() + PATIENCE
+    until, quiet, replayed = time.monotonic() + PATIENCE, 0.0, session.replayed
     while session.cursor.goes_on(branch.path) and time.monotonic() < until:
         yield _PAUSE
+        if session.verifies and not session.models.unheard:
+            quiet = quiet + _PAUSE if session.replayed == replayed else 0.0
+            replayed = session.replayed
+            if quiet > QUIET:
+                return
         _refuse_closed(session, branch)
 
 

@@ -106,10 +106,15 @@ def _merge(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
+_STEPS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
+    *(60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200),
+)
+
+
 def _round(milliseconds: float) -> float:
     """Return the next larger step that people count time in."""
-    for seconds in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600,
-                    7_200, 14_400, 43_200):  # fmt: skip
+    for seconds in _STEPS:
         if milliseconds <= seconds * 1_000:
             return seconds * 1_000
     days = -(-milliseconds // 86_400_000)

@@ -78,7 +78,8 @@ class LocalStorage:
         try:
             self._make_directory(self._directory)
             # The caller holds the run, so what another process left half made is nobody's.
-            for left in self._directory.glob(f".{run_id}.*.tmp"):
+            # Exactly its: a dot and hexadecimal digits may be part of another run's id.
+            for left in self._directory.glob(f".{run_id}.{'[0-9a-f]' * 8}.tmp"):
                 left.unlink(missing_ok=True)
             try:
                 descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

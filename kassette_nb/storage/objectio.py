@@ -142,8 +142,11 @@ class Objects:
                 raise self._error("write", key, why, _UNKNOWN)
         raise AssertionError("unreachable")
 
-    def refuse_unconditional(self, key: str) -> None:
+    def refuse_unconditional(self, key: str) -> bool:
         """Write on a condition that is never met: a server that does it all the same is refused.
+
+        Returns:
+            Whether the server was seen to keep to the condition; False where the weather hid it.
 
         Raises:
             StorageError: Two sessions could overwrite each other there.
@@ -155,8 +158,9 @@ class Objects:
         try:
             asked(obstore.put, client, key, b"", mode=mode, use_multipart=False)
         except Exception as problem:
-            if kind_of(problem) != "refused":
-                return  # it is not met, or weather, which the next request will meet as well
+            kind = kind_of(problem)
+            if kind != "refused":
+                return kind != "weather"  # which the next request will meet as well
             why = explain(problem, self._scheme)
         else:
             why = (

@@ -163,14 +163,13 @@ class ObjectStorage:
         key = f"{self._prefix}{check_run_id(run_id)}/lease.json"
         with self._guard:
             own = self._holds.get(run_id)
-            checked, self._checked = self._checked, True
         if own is not None and own.held:
             # Whatever the server says of its lease: whoever holds it lives, here.
             raise Busy(f"{own.owner} holds run {run_id!r}", run_id=run_id, holder=own.owner)
         if own is not None:
             own.wait_released()
-        if not checked:
-            self._objects.refuse_unconditional(f"{self._prefix}.clock")
+        if not self._checked:  # only what was seen once need not be looked at again
+            self._checked = self._objects.refuse_unconditional(f"{self._prefix}.clock")
         hold = ObjectHold(
             self._objects, self._time, key, run_id, Lease(owner=who, seconds=self._lease)
         )

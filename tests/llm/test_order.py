@@ -154,7 +154,7 @@ def test_a_changed_one_of_gathered_calls_is_compared_with_the_recorded_one_most_
     storage: kb.LocalStorage,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turn, "PATIENCE", 0.3)
+    monkeypatch.setattr(turn, "QUIET", 0.2)
     client = provider.async_openai()
     texts = ["read the log of the shop", "count the users", "sum the bill"]
 

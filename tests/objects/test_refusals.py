@@ -96,6 +96,29 @@ def test_a_server_that_ignores_conditions_is_refused_before_anything_runs(
     assert list(ObjectStorage(bucket).list()) == []
 
 
+def test_a_server_that_ignores_conditions_is_refused_as_often_as_it_is_asked(
+    net: Proxy, bucket: str
+) -> None:
+    storage = ObjectStorage(bucket)
+    net.plan(unconditional=True)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="ignores the condition"):
+            storage.hold("r", "me")
+
+
+def test_a_server_that_could_not_be_asked_about_conditions_is_asked_again(
+    net: Proxy, bucket: str
+) -> None:
+    storage = ObjectStorage(bucket)
+    net.plan(rate=1.0, kinds=["dropped before"], methods=["PUT"])
+    assert storage._objects.refuse_unconditional(f"{storage._prefix}.clock") is False
+    net.plan()
+    storage.hold("r", "me").release()
+    assert storage._checked
+    net.plan(unconditional=True)
+    storage.hold("other", "me").release()  # it was seen, and is not asked a second time
+
+
 def test_a_bucket_in_another_region(
     bucket: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

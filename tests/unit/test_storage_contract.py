@@ -36,6 +36,17 @@ class TestLocal(StorageContract):
         self.make(tmp_path).create("a", b"one\n")
         assert [p.name for p in (tmp_path / "runs").iterdir()] == ["a.jsonl"]
 
+    def test_what_was_left_half_made_goes_and_what_another_run_is_making_stays(
+        self, tmp_path: Path
+    ) -> None:
+        storage = self.make(tmp_path)
+        storage.create("first", b"one\n")
+        for name in (".a.0123abcd.tmp", ".a.2.deadbeef.tmp", ".a.0123abcd.deadbeef.tmp"):
+            (tmp_path / "runs" / name).write_text("half")
+        storage.create("a", b"one\n")
+        left = {p.name for p in (tmp_path / "runs").glob(".*.tmp")}
+        assert left == {".a.2.deadbeef.tmp", ".a.0123abcd.deadbeef.tmp"}
+
     def test_a_file_system_without_links_still_never_overwrites(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
