@@ -151,8 +151,7 @@ def _with_files(
     places.check_declared(run_id, commit, declared)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:
-        origin = places.origin(storage, run_id, source.entries)
-        places.make_tree(storage, made, commit, origin)
+        places.make_tree(storage, made, commit, places.origin(storage, run_id, source.entries))
     return made
 
 
@@ -275,6 +274,7 @@ def _publish(
         hold = acquire_blocking(storage, name)
         try:
             storage.create(name, b"".join([line, *lines[1:]]))
+            places.clear(storage, name)
             return name
         except Conflict:
             if new_run_id is not None:

@@ -407,6 +407,22 @@ def test_a_fork_killed_behind_its_new_branch_makes_it_again(tmp_path: Path) -> N
     assert branching.start_sync(run_id=made).status == "success"
 
 
+def test_a_fork_never_begins_with_the_files_of_a_run_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    wf = writer(tmp_path / "store", tmp_path / "tree")
+    wf.start_sync(run_id="a")
+    made = asyncio.run(wf.fork("a", at="write#2"))
+    wf.start_sync(run_id=made)
+    (tmp_path / "store" / f"{made}.jsonl").unlink()
+    with pytest.warns(UserWarning, match="of a run that is gone; it was moved to"):
+        assert asyncio.run(wf.fork("a", at="write#2")) == made
+    place = home(wf.storage) / "trees" / made
+    assert (place / "log.txt").read_text() == "0\n"
+    (moved,) = (home(wf.storage) / "aside").glob(f"*/{made}/log.txt")
+    assert moved.read_text() == "0\n1\n2\n"
+    assert wf.start_sync(run_id=made).value == "0\n1\n2\n"
+
+
 def test_a_fork_by_code_that_disagrees_about_files_is_refused_or_told(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
 
