@@ -153,8 +153,7 @@ def _with_files(
     places.check_declared(run_id, commit, declared)
     made = _publish(storage, run_id, lines, new_run_id, own_scope=own_scope)
     if commit is not None:
-        origin = places.origin(storage, run_id, source.entries)
-        places.make_tree(storage, made, commit, origin)
+        places.make_tree(storage, made, commit, places.origin(storage, run_id, source.entries))
     return made
 
 
@@ -266,6 +265,7 @@ def _publish(
             continue  # that fork is there, and at work
         try:
             storage.create(name, b"".join([line, *lines[1:]]))
+            places.clear(storage, name)
             return name
         except Conflict:
             if new_run_id is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from . import enclosing
+from .aside import Aside
 from .entries import AnyEntry, Start
 from .errors import WorkspaceError
 from .kept import home
@@ -44,6 +46,31 @@ def check_declared(run_id: str, commit: str | None, declared: bool | None) -> No
 def fork_tree(storage: Storage, run_id: str) -> Path:
     """Return the directory that a fork works in."""
     return home(storage) / "trees" / run_id
+
+
+def clear(storage: Storage, run_id: str) -> None:
+    """Move away what stands where a new fork will work: the files of a run that is gone.
+
+    Args:
+        storage: Where the fork is.
+        run_id: The fork, just made and held by the caller, so that nobody is at work there.
+
+    Raises:
+        WorkspaceError: It cannot be moved.
+    """
+    place = fork_tree(storage, run_id)
+    if not os.path.lexists(place):
+        return
+    aside = Aside(home(storage))
+    try:
+        aside.take(place.parent, run_id, "")
+    except OSError as problem:
+        raise WorkspaceError(f"cannot move {place}, of a run that is gone: {problem}") from None
+    shutil.rmtree(home(storage) / "index" / run_id, ignore_errors=True)
+    warnings.warn(
+        f"{place} was there already, of a run that is gone; it was moved to {aside.place}.",
+        stacklevel=2,
+    )
 
 
 def make_tree(storage: Storage, run_id: str, commit: str, origin: Path | None) -> Path:

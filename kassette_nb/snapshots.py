@@ -130,14 +130,15 @@ class Snapshots:
             shutil.rmtree(made, ignore_errors=True)
 
     def has(self, commit: str) -> bool:
-        """Whether the commit is kept here."""
+        """Whether the commit is kept here.
+
+        Raises:
+            WorkspaceError: There is no git that could say so.
+        """
         if not (self.repository / "HEAD").exists():
             return False
-        try:
-            self.run("cat-file", "-e", f"{commit}^{{commit}}", what="look")
-        except WorkspaceError:
-            return False
-        return True
+        asked = ("cat-file", "-t", f"{commit}^{{commit}}")
+        return self.run(*asked, what="look", lenient=True).strip() == b"commit"
 
     def full(self, commit: str) -> str | None:
         """Return the whole name of a snapshot, which may be cut short; None if it is not here."""

@@ -216,7 +216,7 @@ def _settled(
                 "it was begun in, or go on from these files with Workspace(…, differs='keep')."
             )
         if differs != "keep":
-            found = _differs(run_id, tree, differs == "restore", recorded, now, forked)
+            found = _differs(run_id, tree, differs == "restore", recorded, now, forked, there)
         if differs == "restore":
             replaced = now
     moved = not forked and there != str(tree.path)
@@ -261,7 +261,13 @@ def _unchecked(
 
 
 def _differs(
-    run_id: str, tree: Tree, restore: bool, recorded: str, found: str, forked: bool
+    run_id: str,
+    tree: Tree,
+    restore: bool,
+    recorded: str,
+    found: str,
+    forked: bool,
+    there: str | None,
 ) -> str:
     """Return the snapshot to go on from: the recorded one, put back where it may be."""
     snapshots, told = tree.snapshots, ""
@@ -274,15 +280,29 @@ def _differs(
         return recorded  # left-out or ignored files alone
     shown = "\n".join(f"  {line}" for line in changes[:NAMED])
     more = f"\n  and {len(changes) - NAMED} more" if len(changes) > NAMED else ""
+    where = ""
+    back = (
+        "Put them back with run.workspace.restore() or Workspace(…, differs='restore') (what is "
+        f"there now is kept as snapshot {found[:12]})"
+    )
+    if not forked and there is not None and os.path.isabs(there) and not _same(there, tree.path):
+        # Whatever is done to the files there, it would not change what is found here.
+        where = f" (it was at work in {there}, not there)"
+        back = (
+            f"Declare workspace={there!r}; or, where that is gone, the directory that "
+            f"run.workspace.checkout(None, 'directory', snapshot={recorded[:12]!r}) writes"
+        )
     raise WorkspaceChangedError(
         f"run {run_id!r}: the files in {tree.path} are not what was recorded last "
-        f"({len(changes)} differ); nothing was executed{told}.\n{shown}{more}\n"
-        "Put them back with run.workspace.restore() or Workspace(…, differs='restore') (what is "
-        f"there now is kept as snapshot {found[:12]}), or go on from what is there with "
-        "Workspace(…, differs='keep').",
+        f"({len(changes)} differ){where}; nothing was executed{told}.\n{shown}{more}\n"
+        f"{back}, or go on from what is there with Workspace(…, differs='keep').",
         run_id=run_id,
         changes=tuple(changes),
     )
+
+
+def _same(one: str, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def changes_between(snapshots: Snapshots, before: str, after: str) -> list[str]:

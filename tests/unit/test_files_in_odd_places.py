@@ -298,6 +298,26 @@ def test_another_project_is_never_put_back(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "other" / "repo" / "precious.txt").read_text() == "precious"
 
 
+def test_code_that_names_another_directory_is_told_both_and_what_to_do(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "two" / "mine.txt").write_text("mine\n")
+    writer(tmp_path / "store", tmp_path / "one").start_sync(True, run_id="a")
+    moved = writer(tmp_path / "store", tmp_path / "two")
+    with pytest.raises(kb.errors.WorkspaceChangedError) as caught:
+        moved.resume_sync("a", "go-on", True)
+    said = str(caught.value)
+    assert f"the files in {tmp_path / 'two'} are not" in said
+    assert f"at work in {tmp_path / 'one'}, not there" in said
+    assert f"Declare workspace={str(tmp_path / 'one')!r}; or" in said
+    assert "restore" not in said, "it would put back the other one"
+    files = kb.open(tmp_path / "store")["a"].workspace
+    snapshot = said.partition("snapshot='")[2][:12]
+    made = files.checkout(None, tmp_path / "three", snapshot=snapshot)
+    assert writer(tmp_path / "store", made).resume_sync("a", "go-on", True).status == "success"
+    assert (tmp_path / "two" / "mine.txt").read_text() == "mine\n"
+
+
 def test_a_journal_that_names_its_directory_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     wf = writer(tmp_path / "store", tmp_path / "tree")
@@ -405,6 +425,22 @@ def test_a_fork_killed_behind_its_new_branch_makes_it_again(tmp_path: Path) -> N
         branching.start_sync(run_id=made)
     broken = False
     assert branching.start_sync(run_id=made).status == "success"
+
+
+def test_a_fork_never_begins_with_the_files_of_a_run_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    wf = writer(tmp_path / "store", tmp_path / "tree")
+    wf.start_sync(run_id="a")
+    made = asyncio.run(wf.fork("a", at="write#2"))
+    wf.start_sync(run_id=made)
+    (tmp_path / "store" / f"{made}.jsonl").unlink()
+    with pytest.warns(UserWarning, match="of a run that is gone; it was moved to"):
+        assert asyncio.run(wf.fork("a", at="write#2")) == made
+    place = home(wf.storage) / "trees" / made
+    assert (place / "log.txt").read_text() == "0\n"
+    (moved,) = (home(wf.storage) / "aside").glob(f"*/{made}/log.txt")
+    assert moved.read_text() == "0\n1\n2\n"
+    assert wf.start_sync(run_id=made).value == "0\n1\n2\n"
 
 
 def test_a_fork_by_code_that_disagrees_about_files_is_refused_or_told(tmp_path: Path) -> None:

@@ -356,6 +356,25 @@ def test_bad_workspaces_are_refused_before_anything_runs(
     assert not list((tmp_path / "store").glob("*.jsonl"))
 
 
+def test_a_missing_git_is_not_taken_for_missing_snapshots(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wf = counter(tmp_path / "store", tree)
+    wf.start_sync(2, run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing-here"))
+    for ask in (
+        lambda: run.workspace.diff(None, "write"),
+        lambda: run.workspace.changes(None, "write"),
+        lambda: run.workspace.checkout("write", tmp_path / "out"),
+        lambda: run.workspace.restore(),
+        lambda: run.fork(at="write"),
+    ):
+        with pytest.raises(kb.errors.WorkspaceError, match="needs the git program"):
+            ask()
+    assert [p.name for p in (tmp_path / "store").glob("*.jsonl")] == ["run.jsonl"]
+
+
 def test_a_workflow_without_a_workspace_is_told_so(tmp_path: Path) -> None:
     @kassette(storage=LocalStorage(tmp_path))
     async def bare(ctx):
