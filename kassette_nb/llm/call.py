@@ -23,10 +23,8 @@ from ..session import Session
 from .assemble import body_of
 from .request import Request, public_url
 from .spending import usage_of
-from .wire import Answer, Ending, kept_headers
+from .wire import MESSAGE, Answer, Ending, kept_headers
 
-#: Characters of a provider's error that are kept in the note of an attempt.
-MESSAGE = 500
 State = Literal["asked", "streaming", "failed", "redirected", "incomplete", "settled"]
 Written = Awaitable[None] | None
 #: What the cure is, wherever a stream was not read to its end.
@@ -236,7 +234,7 @@ class ModelCall:
 
     def _incomplete(self, why: str) -> None:
         self._state = "incomplete"
-        self._why = why
+        self._why = why = self._ending.why(why)
         self._session.models.add(self)
         told = {
             "attempt": self.attempt,
