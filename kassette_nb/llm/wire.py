@@ -20,7 +20,7 @@ _DROPPED = re.compile(
     r"|trailer|upgrade|www-authenticate|proxy-.*|authentication-info)\Z",
     re.IGNORECASE,
 )
-#: Characters of a provider's error that are kept in a note.
+#: Characters of a provider's error, or of an answer that is too large, that a note keeps.
 MESSAGE = 500
 _STREAMS = frozenset(
     {
@@ -72,6 +72,12 @@ class Answer(msgspec.Struct):
         """
         body = compact(content)
         return cls(status, headers, [content if body is None else bytes(body)])
+
+    def beginning(self) -> Answer:
+        """Return its first characters, for people, where it is too large to be kept."""
+        text = self.content[:MESSAGE].decode(errors="ignore").encode()
+        times = None if self.times is None else self.times[:1]
+        return Answer(self.status, self.headers, [text], times)
 
     def recorded(self) -> dict[str, Any]:
         """Return it as it stands in a journal: JSON as JSON, a stream as text with its cuts."""
