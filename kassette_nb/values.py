@@ -78,7 +78,11 @@ def limited(data: bytes, what: str, limit: int) -> Raw:
     return Raw(data)
 
 
-def refuse_larger(size: int, what: str, limit: int) -> None:
+#: What to do about a value that is too large; one of the user's own need not be recorded whole.
+_SMALLER = "Record a reference (a path, a key) instead of the data, or raise max_payload."
+
+
+def refuse_larger(size: int, what: str, limit: int, cure: str = _SMALLER) -> None:
     """Refuse what has more bytes of JSON than a journal takes.
 
     Raises:
@@ -86,8 +90,7 @@ def refuse_larger(size: int, what: str, limit: int) -> None:
     """
     if size > limit:
         raise PayloadTooLargeError(
-            f"{what} is {size:,} bytes of JSON, more than max_payload={limit:,}. Record a "
-            "reference (a path, a key) instead of the data, or raise max_payload.",
+            f"{what} is {size:,} bytes of JSON, more than max_payload={limit:,}. {cure}",
             path="$",
             reason="too large",
             size=size,

@@ -18,19 +18,29 @@ from .. import values
 from ..branch import Branch
 from ..clock import stamp_now
 from ..entries import INCOMPLETE, UNHEARD, ErrorInfo, Note, Step
-from ..errors import ConcurrentUseError, InterruptedRunError, KassetteError, SessionStopped
+from ..errors import (
+    ConcurrentUseError,
+    InterruptedRunError,
+    KassetteError,
+    PayloadTooLargeError,
+    SessionStopped,
+)
 from ..session import Session
 from .assemble import body_of
 from .request import Request, public_url
 from .spending import usage_of
-from .wire import Answer, Ending, kept_headers
+from .wire import MESSAGE, Answer, Ending, kept_headers
 
-#: Characters of a provider's error that are kept in the note of an attempt.
-MESSAGE = 500
 State = Literal["asked", "streaming", "failed", "redirected", "incomplete", "settled"]
 Written = Awaitable[None] | None
 #: What the cure is, wherever a stream was not read to its end.
 CURE = "Read streams to their end, make the same request again, or call the model inside a step."
+
+#: The same where an exchange is larger than what the journal takes.
+SMALLER = (
+    "Raise it, @kassette(max_payload=…), or call the model inside a step that returns less, a path "
+    "say."
+)
 
 #: Why a stream is not whole.
 CUT = "it ended without its last event: the connection was cut"
@@ -82,7 +92,9 @@ class ModelCall:
         request: Request,
         waits: bool,
     ) -> None:
-        values.refuse_larger(request.size, f"the request of {step_id!r}", session.max_payload)
+        values.refuse_larger(
+            request.size, f"the request of {step_id!r}", session.max_payload, SMALLER
+        )
         self.branch = branch
         self.caller = caller
         self.ordered = ordered
@@ -236,13 +248,16 @@ class ModelCall:
 
     def _incomplete(self, why: str) -> None:
         self._state = "incomplete"
-        self._why = why
+        self._why = why = self._ending.why(why)
         self._session.models.add(self)
+        self._lost(why, self._answer)
+
+    def _lost(self, why: str, came: Answer) -> None:
         told = {
             "attempt": self.attempt,
             "reason": why,
             "request": self.request.payload(),
-            "result": self._answer.recorded(),
+            "result": came.recorded(),
         }
         self._note(INCOMPLETE, told)
 
@@ -307,7 +322,12 @@ class ModelCall:
         session.models.remove(self)
         entry = self._entry()
         data = msgspec.json.encode(answer.recorded())
-        entry.result = values.limited(data, f"answer of {self}", session.max_payload)
+        try:
+            values.refuse_larger(len(data), f"answer of {self}", session.max_payload, SMALLER)
+        except PayloadTooLargeError as large:  # no answer for a replay, but paid for
+            self._lost(f"its {large.size:,} bytes are more than max_payload", answer.beginning())
+            raise
+        entry.result = msgspec.Raw(data)
         usage = usage_of(self.request, body_of(answer))
         if usage is not None:
             usage.latency_ms = round((time.perf_counter() - self._began) * 1000)

@@ -93,6 +93,7 @@ class Inside:
         if usage is None:
             return
         if incomplete is not None:
+            incomplete = self._ending.why(incomplete)
             # What is counted in the pieces that came is not what is paid for.
             usage.output_tokens = usage.reasoning_tokens = usage.cost_usd = None
         usage.latency_ms = self._elapsed()

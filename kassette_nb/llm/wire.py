@@ -20,6 +20,8 @@ _DROPPED = re.compile(
     r"|trailer|upgrade|www-authenticate|proxy-.*|authentication-info)\Z",
     re.IGNORECASE,
 )
+#: Characters of a provider's error, or of an answer that is too large, that a note keeps.
+MESSAGE = 500
 _STREAMS = frozenset(
     {
         "text/event-stream",
@@ -70,6 +72,12 @@ class Answer(msgspec.Struct):
         """
         body = compact(content)
         return cls(status, headers, [content if body is None else bytes(body)])
+
+    def beginning(self) -> Answer:
+        """Return its first characters, for people, where it is too large to be kept."""
+        text = self.content[:MESSAGE].decode(errors="ignore").encode()
+        times = None if self.times is None else self.times[:1]
+        return Answer(self.status, self.headers, [text], times)
 
     def recorded(self) -> dict[str, Any]:
         """Return it as it stands in a journal: JSON as JSON, a stream as text with its cuts."""
@@ -155,6 +163,8 @@ class Ending:
 
     def __init__(self, path: str) -> None:
         self.complete = False
+        #: What the provider says in the stream of why it breaks it off; empty if it does not.
+        self.refusal = ""
         self._marked = _MARKED.search(path) is not None
         self._reason = False
         self._named = False
@@ -179,11 +189,19 @@ class Ending:
                 told = data == b"[DONE]" or self._named
                 if told or (_LAST_TYPE.search(data) and _type(data) in _LAST_EVENTS):
                     self._last = True
+                elif b'"error"' in data:
+                    self.refusal = self.refusal or _refusal(data)
+            elif line.startswith(b'{"error"'):  # of a stream of JSON lines
+                self.refusal = self.refusal or _refusal(line)
             elif line.startswith(b"event:") and line[6:].strip() in _LAST_EVENTS:
                 self._named = True  # its data is still to come
             if not self._reason and _REASON.search(line):
                 self._reason = True
         return False
+
+    def why(self, seen: str) -> str:
+        """Return why the stream is not whole: what the provider said, else what was seen."""
+        return f"the provider broke it off: {self.refusal}" if self.refusal else seen
 
     def ended(self, cleanly: bool) -> bool:
         """Tell whether what came so far is the whole answer, now that nothing more comes.
@@ -226,6 +244,17 @@ def _objects(texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 def _type(data: bytes) -> bytes:
     found = next(_objects([data]), {}).get("type")
     return found.encode() if isinstance(found, str) else b""
+
+
+def _refusal(data: bytes) -> str:
+    """Return what an event says that went wrong, if that is what it says."""
+    told = next(_objects([data]), {})
+    error = told.get("error") or (told if told.get("type") == "error" else None)
+    if not isinstance(error, dict):
+        return str(error or "")[:MESSAGE]
+    kind = error.get("code" if error is told else "type")
+    words = [str(part) for part in (kind, error.get("message")) if part]
+    return (": ".join(words) or msgspec.json.encode(error).decode())[:MESSAGE]
 
 
 def _text(content: bytes) -> str | None:

@@ -93,12 +93,14 @@ class ServerTime:
 
     def _now(self, measure: bool) -> datetime:
         known = self._measured
-        if known is None or known[1].elapsed() > MEASURED:
-            if not measure:
-                return datetime.now(UTC)
+        old = known is None or known[1].elapsed() > MEASURED
+        if measure and (known is None or old or known[1].doubtful()):
             since = _Since()
             stamped = self._objects.stamp(self._key, secrets.token_bytes(8))
-            known = self._measured = (stamped, since)
+            self._measured = stamped, since
+            return stamped
+        if known is None or old:
+            return datetime.now(UTC)
         return known[0] + timedelta(seconds=known[1].elapsed())
 
 
@@ -266,7 +268,8 @@ class ObjectHold:
 class _Since:
     """How long ago it was, by the clock that says more.
 
-    A suspended laptop's monotonic clock stands still, and a wall clock can be set.
+    A suspended laptop's monotonic clock stands still, and a wall clock can be set: where they
+    disagree, neither is believed by whoever can ask.
     """
 
     __slots__ = ("_monotonic", "_wall")
@@ -275,7 +278,15 @@ class _Since:
         self._monotonic, self._wall = time.monotonic(), time.time()
 
     def elapsed(self) -> float:
-        return max(time.monotonic() - self._monotonic, time.time() - self._wall)
+        return max(self._both())
+
+    def doubtful(self) -> bool:
+        """Tell whether the two disagree by more than servers' stamps are exact to."""
+        monotonic, wall = self._both()
+        return abs(wall - monotonic) > GRAIN
+
+    def _both(self) -> tuple[float, float]:
+        return time.monotonic() - self._monotonic, time.time() - self._wall
 
 
 def _decode(found: Object | None) -> Lease | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 
@@ -202,3 +204,58 @@ print(asyncio.run(talk.start(run_id="r")).result, flush=True)
     assert done.stdout.splitlines()[-1].startswith("« tell me »")
     assert len(provider.seen) == 2, "one more call"
     assert kinds(storage, "r") == ["start", "start", "llm", "complete"]
+
+
+OVERLOADED = (
+    "event: error\n"
+    'data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (OVERLOADED, "overloaded_error: Overloaded"),
+        ('data: {"error":{"message":"no capacity","code":503}}', "no capacity"),
+        ('data: {"type":"error","code":"server_error","message":"hm"}', "server_error: hm"),
+        ('{"error":"model runner has stopped"}', "model runner has stopped"),
+    ],
+    ids=["anthropic", "openai", "responses", "ollama"],
+)
+@pytest.mark.parametrize("inside", [False, True], ids=["workflow", "step"])
+def test_a_provider_that_breaks_a_stream_off_is_heard_with_its_reason(
+    event: str, reason: str, inside: bool
+) -> None:
+    text = f'data: {{"choices":[{{"delta":{{"content":"an \\"error\\""}}}}]}}\n\n{event}\n\n'
+    headers = {"content-type": "text/event-stream"}
+
+    def handle(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=iter([text.encode()]), headers=headers)
+
+    client = kb.llm.http_client(httpx, transport=httpx.MockTransport(handle))
+    storage = kb.MemoryStorage()
+
+    def listen() -> str:
+        body = {"model": MODEL, "messages": said("hello"), "stream": True}
+        with client.stream("POST", "https://api.example/v1/messages", json=body) as stream:
+            for line in stream.iter_lines():
+                if line and line == event.splitlines()[-1]:
+                    break  # where an SDK raises
+        return "heard"
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> None:
+        if not inside:
+            listen()
+        await ctx.step("then", listen if inside else lambda: "then")
+
+    told = f"the provider broke it off: {reason}"
+    if inside:
+        asyncio.run(talk.start(run_id="r"))
+        (step,) = [line for line in lines(storage, "r") if line["type"] == "step"]
+        assert step["calls"][0]["incomplete"] == told
+    else:
+        with pytest.raises(kb.errors.InterruptedRunError, match=re.escape(told)):
+            asyncio.run(talk.start(run_id="r"))
+        (note,) = [line for line in lines(storage, "r") if line["type"] == "note"]
+        assert note["data"]["reason"] == told

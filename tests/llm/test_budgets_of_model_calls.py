@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 
 import kassette_nb as kb
 from kassette_nb import Budget, kassette
-from tests.llm.loopback import MODEL, Loopback, kinds
+from kassette_nb.entries import Note
+from kassette_nb.journal import read
+from kassette_nb.llm.conversation import broken_off
+from tests.llm.loopback import MODEL, Loopback, kinds, lines
 
 
 async def ask(client: Any, text: str) -> None:
@@ -170,3 +174,36 @@ def test_what_is_read_of_an_answer_as_text_is_the_same_on_a_replay(
     live = asyncio.run(talk.start(run_id="r"))
     assert "chat.completion" in str(live.result)
     assert asyncio.run(talk.verify("r")).fits
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_an_answer_too_large_to_be_kept_is_paid_for_and_says_what_to_do(stream: bool) -> None:
+    told: dict[str, Any] = {"choices": [{"message": {"content": "a\u00e4" * 5000}}]}
+    content = json.dumps(told).encode()
+    headers = {"content-type": "application/json"}
+    if stream:
+        content = b"data: " + content + b"\n\ndata: [DONE]\n\n"
+        headers = {"content-type": "text/event-stream"}
+
+    def handle(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers=headers, content=iter([content]))
+
+    client = kb.llm.http_client(httpx2, transport=httpx2.MockTransport(handle))
+    storage = kb.MemoryStorage()
+
+    @kassette(storage=storage, max_payload=3000, budget=Budget(max_steps=2))
+    async def talk(ctx: kb.Context) -> None:
+        body = {"model": MODEL, "messages": [], "stream": stream}
+        client.post("https://api.example/v1/chat/completions", json=body).read()
+
+    for _ in range(2):
+        cure = r"max_payload=3,000\. Raise it, .*inside a step that returns less"
+        with pytest.raises(kb.errors.PayloadTooLargeError, match=cure):
+            asyncio.run(talk.start(run_id="r"))
+    assert asyncio.run(talk.start(run_id="r")).status == "suspended", "both are paid for"
+    notes = [line for line in lines(storage, "r") if line["type"] == "note"]
+    assert [note["kind"] for note in notes] == ["incomplete"] * 2
+    assert "bytes are more than max_payload" in notes[0]["data"]["reason"]
+    assert 400 < len(notes[0]["data"]["result"]["text"]) < 600
+    shown = [broken_off(e) for e in read(storage, "r").entries if isinstance(e, Note)]
+    assert str(shown[0].finish_reason if shown[0] else "").startswith("incomplete: its ")

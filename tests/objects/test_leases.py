@@ -215,6 +215,23 @@ def test_a_clock_that_is_wrong_by_minutes_robs_nobody_and_waits_for_nobody(
     hold.release()
 
 
+def test_a_clock_that_is_set_while_it_is_used_robs_nobody(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = ObjectStorage(bucket, lease=LEASE)
+    hold = living.hold("r", "the living")
+    other = ObjectStorage(bucket, lease=LEASE)
+    with pytest.raises(Busy, match="the living"):
+        other.hold("r", "the other")  # it knows the server's time now
+    now = time.time
+    for jump in (30, -30):
+        with monkeypatch.context() as set_to:
+            set_to.setattr("kassette_nb.storage.leases.time.time", lambda by=jump: now() + by)
+            with pytest.raises(Busy, match="the living"):
+                other.hold("r", "the other")
+    hold.release()
+
+
 def test_a_viewer_with_a_wrong_clock_is_right_after_one_lease(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
