@@ -284,9 +284,10 @@ def _check_place(
 
 
 def _damaged(place: str, line: int, reason: str) -> JournalCorruptionError:
+    keep = f", or keep its whole lines before this one under another name (head -n {line - 1})"
     return JournalCorruptionError(
-        f"{place}, line {line}: {reason}. The file was left untouched. Restore it from a copy, "
-        f"or keep its whole lines before this one under another name (head -n {line - 1}).",
+        f"{place}, line {line}: {reason}. The file was left untouched. Restore it from a copy"
+        f"{keep if line > 1 else ''}.",
         place=place,
         line=line,
         reason=reason,
