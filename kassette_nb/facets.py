@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ from .values import JSON
 
 #: Stands for the directory of a run in its arguments: each attempt has one of its own.
 WORKSPACE = b"$WORKSPACE"
+#: Where a directory's name ends: what goes on is the name of another one that begins alike. A dot
+#: may end a sentence.
+_ENDS = rb"(?![\w\-+~@\x80-\xff]|\.[\w\x80-\xff])"
 
 
 class Facets:
@@ -226,7 +230,7 @@ def _arguments(run: RunModel, directories: list[tuple[int, bytes]]) -> dict[int,
             same = known.get(raw) or known.setdefault(raw, _sorted(_decoded(kept), raw))
         directory = next((name for offset, name in directories if entry.offset >= offset), None)
         if directory is not None and directory in same:
-            same = same.replace(directory, WORKSPACE)
+            same = re.sub(re.escape(directory) + _ENDS, WORKSPACE, same)
         found[entry.offset] = Raw(same)
     return found
 

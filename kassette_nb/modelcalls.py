@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Unsettled(Protocol):
     """A model call that has failed, or whose answer is still being read."""
 
-    #: Who makes it: a task or a thread.
+    #: Who makes it: a task or a thread; None once it has given up.
     caller: object
     #: Where it is made, and its id there.
     branch: Branch
@@ -70,6 +70,10 @@ def _finished(branch: Branch, path: str) -> bool:
     return below and branch.task is not None and branch.task.done()
 
 
+def _gone(caller: object) -> bool:
+    return caller is None or (isinstance(caller, asyncio.Task) and caller.done())
+
+
 class ModelCalls:
     """What a session knows of its model calls."""
 
@@ -84,7 +88,7 @@ class ModelCalls:
         #: Those whose callers have given up, until the workflow goes on.
         self._unheard: list[Unsettled] = []
         #: How many replayed calls wait for their callers to give up again.
-        self.unheard = 0
+        self.silent = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         #: The failure that was handed back last, by who asked: an SDK that tries again gets the
         #: same one.
@@ -149,7 +153,7 @@ class ModelCalls:
         for call in list(self._unsettled):
             if call.ordered and (call.branch is branch or _finished(call.branch, branch.path)):
                 call.settle(asked)
-            elif not call.ordered and isinstance(call.caller, asyncio.Task) and call.caller.done():
+            elif not call.ordered and _gone(call.caller):
                 call.give_up()
         for waiting, (task, count) in self._awaited.items():
             if task.cancelling() > count and waiting.branch.closed is None:

@@ -17,9 +17,9 @@ Source: SWE-agent's documentation, "Trajectories".
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -129,7 +129,13 @@ def read_file(path: Path, run_id: str) -> Trajectory:
     _add_totals([entry for entry, _ in made if isinstance(entry, Step)], _stats(info))
     at, lines, steps = modified, [], 0
     for offset, (entry, seconds) in enumerate(made):
-        at += timedelta(seconds=seconds or 0.0)
+        try:
+            at += timedelta(seconds=seconds or 0.0)
+        except OverflowError:
+            raise KassetteError(
+                f"{path} is not a trajectory of SWE-agent: with an execution_time of {seconds:g} "
+                "seconds its turns end in no year that there is."
+            ) from None
         entry.session, entry.offset, entry.timestamp = 1, offset, stamp(at)
         if isinstance(entry, Step):
             steps += 1
@@ -236,8 +242,7 @@ def _recorded(number: object) -> bool:
     return (
         isinstance(number, int | float)
         and not isinstance(number, bool)
-        and math.isfinite(number)
-        and number > 0
+        and 0 < number <= sys.float_info.max
     )
 
 

@@ -145,13 +145,14 @@ async def nobody_hears(step_id: str, here: Scope) -> None:
     session, branch = _of(here)
     # A limit of the code's may count from any moment since its beginning.
     until = time.monotonic() + session.cursor.unheard[step_id] + GRACE
-    session.models.unheard += 1
+    session.models.silent += 1
     try:
         while time.monotonic() < until:
             await asyncio.sleep(_PAUSE * 10)
             _refuse_closed(session, branch)
     finally:
-        session.models.unheard -= 1
+        session.models.silent -= 1
+        session.models.failures.pop(current_task(), None)  # it had none that it could repeat
     raise ReplayMismatchError(
         f"run {session.run_id!r}: the code waits for the answer of model call {step_id!r}, but its "
         "caller was cancelled (by a time limit, say) before the answer came, and the workflow went "
@@ -169,7 +170,9 @@ def _pauses(call: ModelCall, here: Scope) -> Iterator[float]:
     until, quiet, replayed = time.monotonic() + PATIENCE, 0.0, session.replayed
     while session.cursor.goes_on(branch.path) and time.monotonic() < until:
         yield _PAUSE
-        if session.verifies and not session.models.unheard:
+        if session.models.silent:  # the branch may wait for the code to give that up
+            until = time.monotonic() + PATIENCE
+        elif session.verifies:
             quiet = quiet + _PAUSE if session.replayed == replayed else 0.0
             replayed = session.replayed
             if quiet > QUIET:

@@ -156,6 +156,58 @@ def test_code_that_waits_for_an_answer_that_nobody_had_is_told_of_it(
     assert re.search(r"waits for the answer of model call 'llm@\w+', but", str(found.divergence))
 
 
+def test_a_task_that_gives_up_and_asks_the_same_again_gets_its_second_answer() -> None:
+    seen: list[httpx.Request] = []
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if not seen[1:]:
+            await asyncio.sleep(0.3)
+            return httpx.Response(400, json=REFUSAL)
+        return httpx.Response(200, json=ANSWER)
+
+    client = async_client(handle)
+
+    async def patiently() -> list[int]:
+        try:
+            async with asyncio.timeout(0.1):
+                return [await ask(client, "same")]
+        except TimeoutError:
+            return [0, await ask(client, "same")]
+
+    @kassette(storage=kb.MemoryStorage())
+    async def talk(ctx: kb.Context) -> list[int]:
+        found = await asyncio.create_task(patiently())
+        await ctx.step("wait for the first", asyncio.sleep, 0.4)
+        await ctx.step("then", lambda: 1)
+        return found
+
+    assert asyncio.run(talk.start(run_id="r")).result == [0, 200]
+    assert asyncio.run(talk.verify("r")).fits
+
+
+def test_a_call_beside_waits_its_turn_while_the_code_waits_to_give_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turn, "PATIENCE", 0.05)
+    client = async_client(slow_first)
+    storage = kb.MemoryStorage()
+
+    @kassette(storage=storage)
+    async def talk(ctx: kb.Context) -> int:
+        beside = asyncio.create_task(ask(client, "quick"))
+        hurried = asyncio.create_task(ask(client, "slow"))
+        await asyncio.wait([hurried], timeout=0.2)
+        hurried.cancel()
+        await ctx.step("then", lambda: 1)
+        return await beside
+
+    asyncio.run(talk.start(run_id="r"))
+    quick = next(i for i in kinds(storage, "r") if i.startswith("llm@"))
+    storage.create("cut", without(storage, "r", quick))
+    assert asyncio.run(talk.start(run_id="cut")).result == 200
+
+
 def test_the_loser_of_a_race_loses_it_again() -> None:
     client = async_client(slow_first)
 

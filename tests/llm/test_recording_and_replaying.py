@@ -197,7 +197,7 @@ def test_an_answer_larger_than_the_limit_is_refused_and_the_run_stays_open(
 
     with pytest.raises(kb.errors.PayloadTooLargeError, match="answer of model call 'llm'"):
         asyncio.run(talk.start(run_id="r"))
-    assert kinds(storage, "r") == ["start"]
+    assert kinds(storage, "r") == ["start", "note incomplete"], "it is paid for"
     assert len(provider.seen) == 1, "an SDK must not take a refusal of ours for weather"
 
 

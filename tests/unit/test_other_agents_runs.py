@@ -144,6 +144,7 @@ def test_a_run_without_a_submission_failed_by_its_status_or_is_open(tmp_path: Pa
         ("[1]", "no list of turns"),
         ('{"trajectory": [1]}', "no list of turns"),
         ('{"trajectory": [{}, {"action": 5}]}', "the action of turn 1 is 5, no text"),
+        ('{"trajectory": [{"action": "ls", "execution_time": 1e15}]}', "an execution_time of 1e"),
         ('{"trajectory": [{"thought": ["a"]}]}', r"the thought of turn 0 is \['a'\], no text"),
     ],
 )

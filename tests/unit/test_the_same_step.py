@@ -69,6 +69,26 @@ def edited(tmp_path: Path) -> Comparison:
     return kb.compare([runs[i] for i in ("run", *attempts.run_ids)])
 
 
+def test_a_path_that_only_begins_like_the_runs_directory_is_no_file_of_it(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "f").write_text("old\n")
+    beside = [f"{tmp_path}/tree{end}" for end in ("2/shared", ".old/f", "-b", "\u00e4")]
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tmp_path / "tree")
+    async def reads(ctx):
+        await ctx.step("begin", lambda: 1)
+        await ctx.step("read", lambda texts: 1, beside)
+        own = [f"{ctx.workspace}{end}" for end in ("", "/f", ".", ":ro", " -l\n")]
+        await ctx.step("own", lambda texts: 1, [f"cd\n{text}" for text in own])
+
+    reads.start_sync(run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    fork = run.fork(at="read")
+    reads.start_sync(run_id=fork.run_id)
+    made = kb.compare([run, kb.open(tmp_path / "store")[fork.run_id]])
+    assert differs(made) == [["", ""]] * 3
+
+
 def test_an_edit_that_returns_the_same_is_another_step(edited: Comparison) -> None:
     assert differs(edited) == [["", "", ""], ["", "arguments, files", ""], *[["", "", ""]] * 2]
     assert [row.letters for row in edited.rows] == [
