@@ -22,6 +22,7 @@ import msgspec
 from . import enclosing, git, modes, refs
 from .aside import Aside, put_back
 from .errors import WorkspaceError
+from .forced import Forced, repositories
 from .indexes import inner_indexes
 from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, folders_of
 
@@ -61,12 +62,13 @@ class Tree:
         self._index = indexes / "root"
         self._name = name
         self._ignored = ignored
+        #: What the index has, and the directories that this is in.
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
         self._max_file = max_file
         self._hidden = hidden
         self._nested: dict[str, Tree] = {}
-        self._tracked_at: tuple[int, int] | None = None
-        self._tracked: list[str] = []
-        self._absent: list[str] = []
+        self._forced = Forced(path)
         self._modes: dict[str, str] = {}
         self._refs_read: str | None = None
         self._refs_kept: str | None = None
@@ -98,7 +100,8 @@ class Tree:
                 return self._first(parent)
             except BaseException as problem:
                 # The index may be ahead of the newest snapshot now: look at everything anew.
-                self._seen, self._tracked_at = False, None
+                self._seen = False
+                self._forced.forget()
                 if isinstance(problem, OSError | ValueError):  # a path may hold any byte
                     raise WorkspaceError(f"cannot keep {self.path}: {problem}") from None
                 raise
@@ -166,16 +169,19 @@ class Tree:
         # Files that were only touched would be read again and again otherwise. It says so when
         # some really differ; that is not an error.
         self._run("update-index", "-q", "--refresh", lenient=True)
-        self._run("ls-files", "-z", "--", ":(literal).gitignore")
+        out = self._run("ls-files", "-z")
+        self._files = {os.fsdecode(path) for path in out.split(b"\0") if path}
+        self._folders = {folder for path in self._files for folder in folders_of(path)}
 
     def _take(self) -> str:
         if self._root is not None:
             self._rules = enclosing.rules(self._root, self.path)
+        let_go = self._let_go()
         changed, empty, nested = self._scan()
         left_out = self._extras.left_out
         written = self._written
         # One that is left out is always listed, also when it is small enough by now.
-        if not self._seen or {path: self._unfit(path) for path in changed} != left_out:
+        if let_go or not self._seen or {path: self._unfit(path) for path in changed} != left_out:
             # Asked again, so that what is said of a tree does not depend on what it was before,
             # and because a directory in place of a file shows when the file is out of the index.
             for _ in range(ROUNDS):
@@ -216,16 +222,30 @@ class Tree:
             self._refs_kept, self._refs_read = self.snapshots.keep_refs(text), text
         return self._refs_kept
 
+    def _let_go(self) -> bool:
+        """Take the files out of the index whose directory became a repository; it has its own."""
+        made = repositories(self.path, self._folders)
+        inside = {path for path in self._files if made and not made.isdisjoint(folders_of(path))}
+        self._folders -= made
+        self._remove(inside)
+        return bool(inside)
+
     def _scan(self) -> tuple[set[str], set[str], set[str]]:
         """Return what may have changed, the empty directories, and the repositories inside."""
-        changed, empty, nested, whole = set(self._forced()), set[str](), set[str](), set[str]()
+        forced = [] if self._ignored else self._forced.look(self._root)
+        changed, empty, nested, whole = set(forced), set[str](), set[str](), set[str]()
         for path in self._listed("-m", "-d", "-o", "--directory"):
             self._sort(path, changed, empty, nested, whole)
         todo = sorted(whole)
         for start in range(0, len(todo), BATCH):
             some = [f":(literal){path}" for path in todo[start : start + BATCH]]
-            for path in self._listed("-o", "--", *some):
-                self._sort(path, changed, empty, nested, set())
+            found = self._listed("-o", "--", *some)
+            # Git lists what is in a repository that is none to it, without a HEAD.
+            folders = {folder for path in found for folder in folders_of(path)}
+            made = repositories(self.path, folders)
+            for path in found:
+                within = [f"{folder}/" for folder in folders_of(path) if folder in made]
+                self._sort([*within, path][0], changed, empty, nested, set())
             for path in todo[start : start + BATCH]:
                 empty.update(self._empty_below(path))
         return changed, empty, nested
@@ -271,35 +291,6 @@ class Tree:
         out = self._run("ls-files", "-z", *options, *what)
         return [os.fsdecode(path) for path in out.split(b"\0") if path]
 
-    def _forced(self) -> list[str]:
-        """Return the ignored files that the tree's own repository tracks, when that may change."""
-        own = git.directory(self._root or self.path)
-        if own is None or self._ignored:
-            return []
-        try:
-            seen = (own / "index").stat()
-        except OSError:
-            return []
-        mark = seen.st_mtime_ns, seen.st_size
-        if mark == self._tracked_at:
-            # One that was deleted and is there again is ignored like any new file.
-            back = [path for path in self._absent if os.path.lexists(self.path / path)]
-            self._note_absent()
-            return back
-        self._tracked_at = mark
-        out = git.call(
-            "ls-files", "-z", "-c", "-i", "--exclude-standard",
-            cwd=self.path, what=f"list the files of {self.path}",
-        )  # fmt: skip
-        paths = [os.fsdecode(path) for path in out.split(b"\0") if path]
-        # A submodule has a snapshot of its own.
-        self._tracked = [path for path in paths if not (self.path / path).is_dir()]
-        self._note_absent()
-        return self._tracked
-
-    def _note_absent(self) -> None:
-        self._absent = [p for p in self._tracked if not os.path.lexists(self.path / p)]
-
     def _ignored_paths(self) -> tuple[str, ...]:
         if self._ignored:
             return ()
@@ -323,10 +314,16 @@ class Tree:
         data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - out))
         if data and not self._add_many(len(changed), data):
             self._run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", data=data)
-        if out:
-            data = b"".join(os.fsencode(path) + b"\0" for path in sorted(out))
-            self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
+        self._files |= changed
+        self._folders |= folders
+        self._remove(out)
         return left_out
+
+    def _remove(self, paths: set[str]) -> None:
+        self._files -= paths
+        if paths:
+            data = b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
+            self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
 
     def _add_many(self, count: int, data: bytes) -> bool:
         """Take many paths at once: ``git add`` syncs them together, but any odd one stops it."""
