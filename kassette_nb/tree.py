@@ -3,7 +3,7 @@
 What is kept: every file that the tree's ``.gitignore`` does not name, and those it names that its
 own repository tracks; executable bits and symbolic links; empty directories; the same for every
 repository inside the tree. What is not: ignored files (unless asked for), files over a size, and
-what git has no notion of (owners, other mode bits, times, sockets).
+what git has no notion of (owners, times, sockets, other mode bits but those that keep others out).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from . import enclosing, git, modes, refs
+from . import enclosing, git, refs
 from .aside import Aside, put_back
 from .errors import WorkspaceError
 from .forced import Forced, repositories
 from .indexes import inner_indexes
+from .modes import Modes
 from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, folders_of
 
 #: Paths handed to one call of git, so that no command line grows too long.
@@ -69,7 +70,7 @@ class Tree:
         self._hidden = hidden
         self._nested: dict[str, Tree] = {}
         self._forced = Forced(path)
-        self._modes: dict[str, str] = {}
+        self._modes = Modes(path)
         self._refs_read: str | None = None
         self._refs_kept: str | None = None
         self._lock = threading.Lock()
@@ -123,7 +124,7 @@ class Tree:
             extras = self.snapshots.extras(commit)
             if head and extras.head is not None and git.directory(self.path) is not None:
                 self.snapshots.move_head(self.path, extras)
-            self._commit, self._extras, self._modes = commit, extras, extras.modes
+            self._commit, self._extras = commit, extras
             self._written = self._run("rev-parse", f"{commit}^{{tree}}").decode().strip()
             self._seen = False
             self._nested.clear()
@@ -145,7 +146,6 @@ class Tree:
             self._indexes.mkdir(mode=0o700)
         elif parent is not None:
             self._commit, self._extras = parent, self.snapshots.extras(parent)
-            self._modes = self._extras.modes
             self._written = self._run("rev-parse", f"{parent}^{{tree}}").decode().strip()
         if self._name:  # a repository inside the tree has rules of its own
             root = enclosing.root_of(self.path)
@@ -172,6 +172,8 @@ class Tree:
         out = self._run("ls-files", "-z")
         self._files = {os.fsdecode(path) for path in out.split(b"\0") if path}
         self._folders = {folder for path in self._files for folder in folders_of(path)}
+        self._modes = Modes(self.path)
+        self._modes.look(self._files)
 
     def _take(self) -> str:
         if self._root is not None:
@@ -193,6 +195,7 @@ class Tree:
         head, branch = git.head(self.path)
         if head is not None and head != self._extras.head:
             self.snapshots.keep_head(self.path, head)
+        self._modes.look()
         extras = Extras(
             head,
             branch,
@@ -206,7 +209,7 @@ class Tree:
             self._within,
             self._rules,
             self._refs(),
-            self._modes,
+            self._modes.known,
         )
         if self._commit is None or written != self._written or extras != self._extras:
             assert written is not None, "the first look writes it"
@@ -234,7 +237,10 @@ class Tree:
         """Return what may have changed, the empty directories, and the repositories inside."""
         forced = [] if self._ignored else self._forced.look(self._root)
         changed, empty, nested, whole = set(forced), set[str](), set[str](), set[str]()
-        for path in self._listed("-m", "-d", "-o", "--directory"):
+        # Unlike "ls-files -m" it also names a file of which the mode alone changed.
+        out = self._run("diff-files", "-z", "--name-only")
+        changed |= {os.fsdecode(path) for path in out.split(b"\0") if path}
+        for path in self._listed("-o", "--directory"):
             self._sort(path, changed, empty, nested, whole)
         todo = sorted(whole)
         for start in range(0, len(todo), BATCH):
@@ -305,7 +311,6 @@ class Tree:
         links = {folder for folder in folders if (self.path / folder).is_symlink()}
         # Their directory became a link, and git refuses to look behind one.
         gone = {path for path in changed if links and not links.isdisjoint(folders_of(path))}
-        self._modes = {path: mode for path, mode in self._modes.items() if path not in changed}
         for path in changed - gone:
             reason = self._unfit(path)
             if reason is not None:
@@ -316,12 +321,14 @@ class Tree:
             self._run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", data=data)
         self._files |= changed
         self._folders |= folders
+        self._modes.look(changed - out)
         self._remove(out)
         return left_out
 
     def _remove(self, paths: set[str]) -> None:
         self._files -= paths
         if paths:
+            self._modes.forget(paths)
             data = b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
             self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
 
@@ -348,8 +355,6 @@ class Tree:
             return f"larger than {self._max_file:,} bytes"
         if not os.access(path, os.R_OK):
             return "not readable"
-        if (mode := modes.private(found.st_mode)) is not None:
-            self._modes[name] = mode
         return None
 
     def _inner(self, path: str) -> Tree:
