@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 from msgspec import field
@@ -343,7 +343,7 @@ class Snapshots:
 
 def folders_of(path: str) -> list[str]:
     """Return the directories that a path of a tree lies in, the outermost first."""
-    return [str(folder) for folder in PurePosixPath(path).parents][-2::-1]
+    return [path[:place] for place, sign in enumerate(path) if sign == "/"]
 
 
 def _number(text: bytes) -> int | None:

@@ -3,7 +3,7 @@
 What is kept: every file that the tree's ``.gitignore`` does not name, and those it names that its
 own repository tracks; executable bits and symbolic links; empty directories; the same for every
 repository inside the tree. What is not: ignored files (unless asked for), files over a size, and
-what git has no notion of (owners, other mode bits, times, sockets).
+what git has no notion of (owners, times, sockets, other mode bits but those that keep others out).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from pathlib import Path
 
 import msgspec
 
-from . import enclosing, git, modes, refs
+from . import enclosing, git, refs
 from .aside import Aside, put_back
 from .errors import WorkspaceError
+from .forced import Forced, repositories
 from .indexes import inner_indexes
+from .modes import Modes
 from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, folders_of
 
 #: Paths handed to one call of git, so that no command line grows too long.
@@ -61,13 +63,14 @@ class Tree:
         self._index = indexes / "root"
         self._name = name
         self._ignored = ignored
+        #: What the index has, and the directories that this is in.
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
         self._max_file = max_file
         self._hidden = hidden
         self._nested: dict[str, Tree] = {}
-        self._tracked_at: tuple[int, int] | None = None
-        self._tracked: list[str] = []
-        self._absent: list[str] = []
-        self._modes: dict[str, str] = {}
+        self._forced = Forced(path)
+        self._modes = Modes(path)
         self._refs_read: str | None = None
         self._refs_kept: str | None = None
         self._lock = threading.Lock()
@@ -98,7 +101,8 @@ class Tree:
                 return self._first(parent)
             except BaseException as problem:
                 # The index may be ahead of the newest snapshot now: look at everything anew.
-                self._seen, self._tracked_at = False, None
+                self._seen = False
+                self._forced.forget()
                 if isinstance(problem, OSError | ValueError):  # a path may hold any byte
                     raise WorkspaceError(f"cannot keep {self.path}: {problem}") from None
                 raise
@@ -120,7 +124,7 @@ class Tree:
             extras = self.snapshots.extras(commit)
             if head and extras.head is not None and git.directory(self.path) is not None:
                 self.snapshots.move_head(self.path, extras)
-            self._commit, self._extras, self._modes = commit, extras, extras.modes
+            self._commit, self._extras = commit, extras
             self._written = self._run("rev-parse", f"{commit}^{{tree}}").decode().strip()
             self._seen = False
             self._nested.clear()
@@ -142,7 +146,6 @@ class Tree:
             self._indexes.mkdir(mode=0o700)
         elif parent is not None:
             self._commit, self._extras = parent, self.snapshots.extras(parent)
-            self._modes = self._extras.modes
             self._written = self._run("rev-parse", f"{parent}^{{tree}}").decode().strip()
         if self._name:  # a repository inside the tree has rules of its own
             root = enclosing.root_of(self.path)
@@ -166,16 +169,21 @@ class Tree:
         # Files that were only touched would be read again and again otherwise. It says so when
         # some really differ; that is not an error.
         self._run("update-index", "-q", "--refresh", lenient=True)
-        self._run("ls-files", "-z", "--", ":(literal).gitignore")
+        out = self._run("ls-files", "-z")
+        self._files = {os.fsdecode(path) for path in out.split(b"\0") if path}
+        self._folders = {folder for path in self._files for folder in folders_of(path)}
+        self._modes = Modes(self.path)
+        self._modes.look(self._files)
 
     def _take(self) -> str:
         if self._root is not None:
             self._rules = enclosing.rules(self._root, self.path)
+        let_go = self._let_go()
         changed, empty, nested = self._scan()
         left_out = self._extras.left_out
         written = self._written
         # One that is left out is always listed, also when it is small enough by now.
-        if not self._seen or {path: self._unfit(path) for path in changed} != left_out:
+        if let_go or not self._seen or {path: self._unfit(path) for path in changed} != left_out:
             # Asked again, so that what is said of a tree does not depend on what it was before,
             # and because a directory in place of a file shows when the file is out of the index.
             for _ in range(ROUNDS):
@@ -187,6 +195,7 @@ class Tree:
         head, branch = git.head(self.path)
         if head is not None and head != self._extras.head:
             self.snapshots.keep_head(self.path, head)
+        self._modes.look()
         extras = Extras(
             head,
             branch,
@@ -200,7 +209,7 @@ class Tree:
             self._within,
             self._rules,
             self._refs(),
-            self._modes,
+            self._modes.known,
         )
         if self._commit is None or written != self._written or extras != self._extras:
             assert written is not None, "the first look writes it"
@@ -216,16 +225,33 @@ class Tree:
             self._refs_kept, self._refs_read = self.snapshots.keep_refs(text), text
         return self._refs_kept
 
+    def _let_go(self) -> bool:
+        """Take the files out of the index whose directory became a repository; it has its own."""
+        made = repositories(self.path, self._folders)
+        inside = {path for path in self._files if made and not made.isdisjoint(folders_of(path))}
+        self._folders -= made
+        self._remove(inside)
+        return bool(inside)
+
     def _scan(self) -> tuple[set[str], set[str], set[str]]:
         """Return what may have changed, the empty directories, and the repositories inside."""
-        changed, empty, nested, whole = set(self._forced()), set[str](), set[str](), set[str]()
-        for path in self._listed("-m", "-d", "-o", "--directory"):
+        forced = [] if self._ignored else self._forced.look(self._root)
+        changed, empty, nested, whole = set(forced), set[str](), set[str](), set[str]()
+        # Unlike "ls-files -m" it also names a file of which the mode alone changed.
+        out = self._run("diff-files", "-z", "--name-only")
+        changed |= {os.fsdecode(path) for path in out.split(b"\0") if path}
+        for path in self._listed("-o", "--directory"):
             self._sort(path, changed, empty, nested, whole)
         todo = sorted(whole)
         for start in range(0, len(todo), BATCH):
             some = [f":(literal){path}" for path in todo[start : start + BATCH]]
-            for path in self._listed("-o", "--", *some):
-                self._sort(path, changed, empty, nested, set())
+            found = self._listed("-o", "--", *some)
+            # Git lists what is in a repository that is none to it, without a HEAD.
+            folders = {folder for path in found for folder in folders_of(path)}
+            made = repositories(self.path, folders)
+            for path in found:
+                within = [f"{folder}/" for folder in folders_of(path) if folder in made]
+                self._sort([*within, path][0], changed, empty, nested, set())
             for path in todo[start : start + BATCH]:
                 empty.update(self._empty_below(path))
         return changed, empty, nested
@@ -271,35 +297,6 @@ class Tree:
         out = self._run("ls-files", "-z", *options, *what)
         return [os.fsdecode(path) for path in out.split(b"\0") if path]
 
-    def _forced(self) -> list[str]:
-        """Return the ignored files that the tree's own repository tracks, when that may change."""
-        own = git.directory(self._root or self.path)
-        if own is None or self._ignored:
-            return []
-        try:
-            seen = (own / "index").stat()
-        except OSError:
-            return []
-        mark = seen.st_mtime_ns, seen.st_size
-        if mark == self._tracked_at:
-            # One that was deleted and is there again is ignored like any new file.
-            back = [path for path in self._absent if os.path.lexists(self.path / path)]
-            self._note_absent()
-            return back
-        self._tracked_at = mark
-        out = git.call(
-            "ls-files", "-z", "-c", "-i", "--exclude-standard",
-            cwd=self.path, what=f"list the files of {self.path}",
-        )  # fmt: skip
-        paths = [os.fsdecode(path) for path in out.split(b"\0") if path]
-        # A submodule has a snapshot of its own.
-        self._tracked = [path for path in paths if not (self.path / path).is_dir()]
-        self._note_absent()
-        return self._tracked
-
-    def _note_absent(self) -> None:
-        self._absent = [p for p in self._tracked if not os.path.lexists(self.path / p)]
-
     def _ignored_paths(self) -> tuple[str, ...]:
         if self._ignored:
             return ()
@@ -314,7 +311,6 @@ class Tree:
         links = {folder for folder in folders if (self.path / folder).is_symlink()}
         # Their directory became a link, and git refuses to look behind one.
         gone = {path for path in changed if links and not links.isdisjoint(folders_of(path))}
-        self._modes = {path: mode for path, mode in self._modes.items() if path not in changed}
         for path in changed - gone:
             reason = self._unfit(path)
             if reason is not None:
@@ -323,10 +319,18 @@ class Tree:
         data = b"".join(os.fsencode(path) + b"\0" for path in sorted(changed - out))
         if data and not self._add_many(len(changed), data):
             self._run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", data=data)
-        if out:
-            data = b"".join(os.fsencode(path) + b"\0" for path in sorted(out))
-            self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
+        self._files |= changed
+        self._folders |= folders
+        self._modes.look(changed - out)
+        self._remove(out)
         return left_out
+
+    def _remove(self, paths: set[str]) -> None:
+        self._files -= paths
+        if paths:
+            self._modes.forget(paths)
+            data = b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
+            self._run("update-index", "--force-remove", "-z", "--stdin", data=data)
 
     def _add_many(self, count: int, data: bytes) -> bool:
         """Take many paths at once: ``git add`` syncs them together, but any odd one stops it."""
@@ -351,8 +355,6 @@ class Tree:
             return f"larger than {self._max_file:,} bytes"
         if not os.access(path, os.R_OK):
             return "not readable"
-        if (mode := modes.private(found.st_mode)) is not None:
-            self._modes[name] = mode
         return None
 
     def _inner(self, path: str) -> Tree:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import kassette_nb as kb
-from kassette_nb import LocalStorage, Workflow, kassette
+from kassette_nb import LocalStorage, Workflow, kassette, modes
 from kassette_nb.kept import home
 from kassette_nb.workflow import registry
 from tests.trees import git, repository
@@ -477,9 +478,11 @@ def test_a_private_file_stays_private_in_a_fork(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "open").write_text("x")
-    modes = {"key": 0o600, "tool": 0o700, "fixed": 0o444, "wide": 0o664, "later": 0o600}
-    for name, mode in modes.items():
-        if name != "later":
+    (tree / "closed").write_text("x")
+    wanted = {"key": 0o600, "tool": 0o700, "fixed": 0o444, "wide": 0o664, "later": 0o600}
+    wanted["closed"] = 0o600
+    for name, mode in wanted.items():
+        if name not in ("later", "closed"):
             (tree / name).write_text("x")
             (tree / name).chmod(mode)
 
@@ -492,14 +495,19 @@ def test_a_private_file_stays_private_in_a_fork(tmp_path: Path) -> None:
             (ctx.workspace / "later").write_text("x")
             (ctx.workspace / "later").chmod(0o600)
 
+        await ctx.step("close", lambda: (ctx.workspace / "closed").chmod(0o600))
+        await ctx.step("open", lambda: (ctx.workspace / "wide").chmod(0o600))
+        await ctx.step("shut", lambda: (ctx.workspace / "wide").chmod(0o664))
         await ctx.step("make", make)
         await ctx.step("read", lambda: (ctx.workspace / "later").read_text())
 
     keys.start_sync(run_id="a")
+    before = home(keys.storage) / "trees" / asyncio.run(keys.fork("a", at="close"))
+    assert bits(before / "closed") == 0o644
     made = asyncio.run(keys.fork("a", at="read"))
     place = home(keys.storage) / "trees" / made
-    for name in ("key", "tool", "fixed", "later"):
-        assert oct(bits(place / name)) == oct(modes[name]), name
+    for name in ("key", "tool", "fixed", "later", "closed"):
+        assert oct(bits(place / name)) == oct(wanted[name]), name
     assert bits(place / "open") == bits(tree / "open")
     assert keys.start_sync(run_id=made).status == "success"
     files = kb.open(keys.storage)[made].workspace
@@ -508,3 +516,30 @@ def test_a_private_file_stays_private_in_a_fork(tmp_path: Path) -> None:
     assert bits(place / "key") == 0o600
     again = home(keys.storage) / "trees" / asyncio.run(keys.fork(made, at="read"))
     assert bits(again / "key") == 0o600
+
+
+def test_a_file_that_became_private_long_after_it_was_written_is_kept_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modes, "GRAIN", -60.0)  # nothing counts as just changed: git has to tell
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "key").write_text("x")
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree, name="closing")
+    async def closing(ctx: kb.Context) -> None:
+        def close() -> None:
+            time.sleep(1.1)
+            (ctx.workspace / "key").chmod(0o600)
+
+        await ctx.step("close", close)
+        await ctx.suspend("go-on")
+
+    closing.start_sync(run_id="a")
+    place = home(closing.storage) / "trees" / asyncio.run(closing.fork("a", at="go-on"))
+    assert place.joinpath("key").stat().st_mode & 0o777 == 0o600
+    # Nobody is let in by putting back, and it is no difference that stops a run.
+    files = kb.open(closing.storage)["a"].workspace
+    files.restore(files.commit())
+    assert (tree / "key").stat().st_mode & 0o777 == 0o600
+    assert closing.resume_sync("a", "go-on", True).status == "success"

@@ -560,6 +560,57 @@ def test_a_directory_that_became_a_link_is_kept_as_one(tmp_path: Path) -> None:
     assert (tmp_path / "other" / "x").read_text() == "other"
 
 
+def test_a_directory_that_became_a_repository_is_kept_as_one(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "sub" / "deep").mkdir(parents=True)
+    for name in ("x", "sub/f", "sub/deep/g"):
+        (tree / name).write_text("1")
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tree, name="beginning")
+    async def beginning(ctx):
+        def begin() -> None:
+            git(ctx.workspace / "sub", "init", "-q", "-b", "main")
+            git(ctx.workspace / "sub", "add", "-A")
+            git(ctx.workspace / "sub", "commit", "-q", "-m", "the agent's")
+
+        await ctx.step("begin", begin)
+        await ctx.step("edit", lambda: (ctx.workspace / "sub" / "f").write_text("2"))
+        await ctx.suspend("go-on")
+
+    beginning.start_sync(run_id="run")
+    run = kb.open(tmp_path / "store")["run"]
+    made = directory(run.fork(at="edit"))
+    assert git(made / "sub", "log", "--format=%s") == "the agent's\n"
+    assert git(made / "sub", "status", "--porcelain") == ""
+    assert picture(made) == {**picture(tree), "sub/f": ("-", b"1")}
+    assert [str(c) for c in run.workspace.changes("begin", "edit")] == ["M sub/f"]
+    run.workspace.restore(run.workspace.commit())
+    assert not (tree / "sub" / ".git").exists()
+    assert (tree / "sub" / "f").read_text() == "1"
+    done = run.workspace.restore()
+    assert (tree / "sub" / "f").read_text() == "2"
+    assert git(tree / "sub", "log", "--format=%s") == "the agent's\n"
+    assert done.aside is None
+    assert beginning.resume_sync("run", "go-on", True).status == "success"
+
+
+def test_what_only_looks_like_a_repository_is_the_same_at_every_look(tmp_path: Path) -> None:
+    place = tmp_path / "tree" / "new" / "sub"
+    (place / ".git").mkdir(parents=True)
+    (place / "f").write_text("1")
+    (place.parent / "g").write_text("1")
+
+    @kassette(storage=LocalStorage(tmp_path / "store"), workspace=tmp_path / "tree")
+    async def looking(ctx):
+        await ctx.step("one", lambda: 1)
+        await ctx.step("two", lambda: 2)
+
+    looking.start_sync(run_id="run")
+    files = kb.open(tmp_path / "store")["run"].workspace
+    assert files.commit() == files.commit("one") == files.commit("two")
+    assert [*Snapshots(home(looking.storage)).extras(files.commit()).nested] == ["new/sub"]
+
+
 def test_two_runs_are_never_at_work_in_one_directory(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
