@@ -289,6 +289,11 @@ def _noted(entry: Note) -> str:
         told = values.decode(entry.data)
     except JournalValueError:
         told = None
+    if entry.kind == "workspace" and isinstance(told, dict):
+        # Not where the files are: a twin carries no path of a machine.
+        short = {name: str(told[name])[:12] for name in ("commit", "replaced") if name in told}
+        rest = {name: told[name] for name in ("left_out", "error") if name in told}
+        return first_line(f"files kept {preview(values.encode({**short, **rest}))}")
     if not isinstance(told, dict) or "attempt" not in told:
         return first_line(f"{entry.kind} {preview(entry.data)}")
     parts = [f"attempt {told['attempt']}", *(told.get(n) for n in ("error", "reason", "message"))]
