@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .budget import Budget
 from .context import Context
+from .declared import Workspace
 from .decorator import kassette
 from .entries import Usage
 from .errors import KassetteError, StepFailedError, Suspended
@@ -20,7 +21,6 @@ from .retry import Retry
 from .storage import LocalStorage, MemoryStorage, Storage
 from .usage import with_usage
 from .workflow import Workflow
-from .workspace import Workspace
 
 if TYPE_CHECKING:
     from . import dispatch as dispatch

@@ -11,11 +11,11 @@ from . import values
 from .arguments import Arguments
 from .budget import Budget
 from .clock import Clock, SystemClock
+from .declared import Workspace
 from .definition import Body, Definition
 from .storage import Storage
 from .values import JSON
 from .workflow import Workflow, registry
-from .workspace import Workspace
 
 
 @overload

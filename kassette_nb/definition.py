@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -16,17 +16,19 @@ from .arguments import Arguments
 from .budget import Budget, Meter, limits
 from .clock import Clock
 from .context import Context
+from .declared import Workspace
 from .entries import Cancel, Resume, Start
 from .errors import VersionMismatchError
 from .journal import Journal, Writer
-from .kept import say_where
 from .replay import Cursor, refuse_foreign
 from .results import RunResult
 from .session import Ending, Session
 from .state import RunState
 from .storage import Hold, Storage
 from .values import JSON
-from .workspace import Recorder, Workspace, prepare
+
+if TYPE_CHECKING:
+    from .workspace import Recorder
 
 Body = Callable[..., Awaitable[Any]]
 #: Sessions that live in this process, by the place of their journal, with the loop they run on.
@@ -139,6 +141,9 @@ class Definition(msgspec.Struct, frozen=True):
         """Check a run's files and make them ready for a session; None without a workspace."""
         if self.workspace is None:
             return None
+        from .kept import say_where
+        from .workspace import prepare
+
         say_where(storage, self.name)
         return prepare(storage, run_id, journal, self.workspace, session)
 

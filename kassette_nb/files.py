@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from .aside import Aside
+from .declared import Workspace
 from .entries import AnyEntry, Step, Suspend
 from .errors import WorkspaceError
 from .journal import Journal, read
@@ -19,7 +20,7 @@ from .places import tree_of
 from .snapshots import Change, Snapshots
 from .state import Events
 from .storage import Storage
-from .workspace import Workspace, changes_between, watch
+from .workspace import changes_between, watch
 
 #: Where in a run: behind a step, by its id; None is before the first step.
 Place = str | None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Raw
 
-from . import answers, imported, kept, noted, places, state, values
+from . import answers, imported, state, values
 from .clock import SystemClock, stamp_now
 from .cut import behind_question, fields_of, prefix, refused
 from .entries import (
@@ -148,6 +148,8 @@ def _with_files(
 ) -> str:
     """Publish a fork's journal, and give it a directory of its own where its source has one."""
     run_id = source.run_id
+    from . import kept, noted, places
+
     commit = noted.at_cut(run_id, source.entries, cut)
     kept.check_kept(storage, run_id, commit, source.entries)
     places.check_declared(run_id, commit, declared)
@@ -265,6 +267,8 @@ def _publish(
             continue  # that fork is there, and at work
         try:
             storage.create(name, b"".join([line, *lines[1:]]))
+            from . import places
+
             places.clear(storage, name)
             return name
         except Conflict:

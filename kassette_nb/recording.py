@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -15,7 +16,9 @@ from .journal import Writer
 from .replay import Cursor
 from .state import BUDGET
 from .values import JSON
-from .workspace import Recorder
+
+if TYPE_CHECKING:
+    from .workspace import Recorder
 
 
 class Recording:

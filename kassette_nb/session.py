@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import field
@@ -53,7 +53,9 @@ from .replay import Cursor
 from .scope import Scope, scope
 from .storage import Hold
 from .usage import running
-from .workspace import Recorder
+
+if TYPE_CHECKING:
+    from .workspace import Recorder
 
 
 class Ending(msgspec.Struct):

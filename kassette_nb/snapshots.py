@@ -26,8 +26,6 @@ from . import git, modes, repository
 from .errors import WorkspaceError
 from .indexes import inner_indexes
 
-#: Files larger than this (bytes) are left out of a snapshot, and named.
-MAX_FILE = 100 * 1024 * 1024
 #: At most this many ignored paths are named.
 NAMED = 20
 _SETTINGS = {

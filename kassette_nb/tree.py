@@ -21,11 +21,12 @@ import msgspec
 
 from . import enclosing, git, refs
 from .aside import Aside, put_back
+from .declared import MAX_FILE
 from .errors import WorkspaceError
 from .forced import Forced, repositories
 from .indexes import inner_indexes
 from .modes import Modes
-from .snapshots import MAX_FILE, NAMED, Extras, Snapshots, folders_of
+from .snapshots import NAMED, Extras, Snapshots, folders_of
 
 #: Paths handed to one call of git, so that no command line grows too long.
 BATCH = 500
